@@ -322,6 +322,39 @@ def test_a_watchdog_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
         test_a_joiner_that_finds_no_one_is_not_silent_about_it()
 
 
+def reported(is_asked: bool) -> list[tuple[int, Stalled | Resumed]]:
+    """When and what a watchdog reports of a wait, with or without questions in between."""
+    world = gathered("sequencer", 12, settings=watched(stall_ns=100 * MILLISECOND))
+    b = world.processes["b"]
+    seen: list[tuple[int, Stalled | Resumed]] = []
+    b.on_event = lambda _, event: seen.append((world.now, event)) if isinstance(event, Stalled | Resumed) else None
+    world.pause("a", 200 * MILLISECOND)
+    b.cast(b"x")
+    for _ in range(100):
+        world.run(0.003)
+        if is_asked:
+            assert b.member.explain() + b.member.explain(most=1) + b.member.explain(Key(b.id, 0))
+    return seen
+
+
+def test_asking_does_not_change_what_the_watchdog_reports() -> None:
+    assert reported(is_asked=True) == reported(is_asked=False) != []
+
+
+class DatesWhenAsked(Watchdog):
+    """A fault: a question dates what waits, as a look does."""
+
+    def explain(self, now: int, most: int | None = None) -> list[str]:
+        self._date(list(self.waiting(now)), now)
+        return super().explain(now, most)
+
+
+def test_a_question_that_dates_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.core.member.member.Watchdog", DatesWhenAsked)
+    with pytest.raises(AssertionError):
+        test_asking_does_not_change_what_the_watchdog_reports()
+
+
 def test_the_watchdog_is_off_unless_it_is_asked_for() -> None:
     world = gathered("sequencer", 18, settings=QUICK)
     seen = events(world.processes["b"], Stalled)

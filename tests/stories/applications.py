@@ -74,6 +74,9 @@ class Caster:
         self.refused += key is None
         process.turn()
 
+    def stop(self) -> None:
+        self.is_over = True
+
     def __str__(self) -> str:
         refused = "it is never refused" if not self.refused else f"it is refused {self.refused} times: {self.why}"
         return f"{self.process.id.address} has cast {self.taken}, and {refused}"

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import patch
 
 from tests.harness import Group, shown
 from tests.mutants import agreed_mutants, causal_mutants, sequencer_mutants, stamped_mutants, tomp_mutants
-from tests.stories.forms import Forms
-from tests.stories.members import demand, numbered
+from tests.stories.forms import Casting, Forms, demand, read_setting, said
 from tests.stories.showing import in_short
 from tests.stories.text import Line
 from unisono.core.config import Config
 from unisono.core.errors import UnisonoError
-from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Batch, MemberId, Service
+from unisono.core.types import Batch, MemberId
 from unisono.orders import causal, holdback, stamps
 from unisono.orders.registry import ORDERS
 from unisono.orders.tomp import Tomp
 
 MUTANTS = (agreed_mutants, causal_mutants, sequencer_mutants, stamped_mutants, tomp_mutants)
-MOVE = re.compile(r"(\S+) (->|~>)(>?) (.+)")
 FORMS = Forms()
 
 
@@ -57,10 +54,11 @@ class ByHand:
     """A group of engines under one order."""
 
     group: Group
+    cut: Any
 
     def __init__(self, order: str, way: str) -> None:
         self.order, self.is_naive = order_named(order), order not in ORDERS
-        self.changes: dict[str, Any] = {}
+        self.config = Config()
         self.seen: list[int] = []
 
     def begin(self) -> None:
@@ -68,12 +66,7 @@ class ByHand:
 
     def do(self, line: Line) -> list[str]:
         with unguarded() if self.is_naive else ExitStack():
-            if MOVE.match(line.text):
-                for move in line.text.split(", "):
-                    self._carry(move)
-                return []
-            said = FORMS.act(self, line.text, self.ranks)
-        return [] if said is None else said
+            return [*said(one for part in line.text.split(", ") for one in FORMS.act(self, part, self.ranks))]
 
     def shown(self) -> list[tuple[str, list[str]]]:
         found = []
@@ -93,33 +86,18 @@ class ByHand:
             demand(word in letters or word == "*", f"there is no member {word!r}.")
         return list(range(len(letters))) if "*" in words else [letters.index(word) for word in words]
 
-    def _carry(self, move: str) -> None:
-        """``a -> b c``: the next cast of a arrives at each of them; ``~>``: its next packet to that member alone; ``->>``: all."""
-        match = MOVE.fullmatch(move)
-        demand(match is not None, "write: a -> b c, a ~> b, a ->> b, or a ~>> b.")
-        assert match is not None
-        (sender,), targets = self.ranks([match[1]]), self.ranks(match[4].split())
-        for target in targets:
-            is_cast = match[2] == "->"
-            if match[3]:
-                self.group.carry_all(sender, [target], is_cast)
-            else:
-                demand(bool(self.group.under_way(sender, target, is_cast)), f"nothing is under way: {move}.")
-                self.group.carry(sender, target, is_cast)
-
     @FORMS("orders WORDS")
     def _orders(self, _: list[str]) -> None:
         """Each is told on its own."""
 
     @FORMS("settings WORDS")
     def _settings(self, changes: list[str]) -> None:
-        for change in changes:
-            name, _, value = change.partition("=")
-            self.changes[name] = None if value == "none" else int(value)
+        for name, _, text in (change.partition("=") for change in changes):
+            self.config = replace(self.config, **{name: read_setting(getattr(self.config, name), text)})
 
     @FORMS("engines WORDS")
     def _engines(self, names: list[str]) -> None:
-        self.group = Group(self.order, len(names), Config(**self.changes), noting=True)
+        self.group = Group(self.order, len(names), self.config, noting=True)
         demand(names == list(self.group.letters), f"engines are called {' '.join(self.group.letters)}.")
         self.seen = [0] * len(names)
 
@@ -132,103 +110,94 @@ class ByHand:
         self.cut = self.group.flush()
 
     @FORMS("show cut")
-    def _cut(self) -> list[str]:
-        return [f"cut: {self.cut}"]
+    def _cut(self) -> str:
+        return f"cut: {self.cut}"
 
     @FORMS("show under way MEMBER -> MEMBER")
     def _under_way(self, src: int, dst: int) -> list[str]:
-        sender, receiver = (self.group.letters[rank] for rank in (src, dst))
         return [
-            f"{sender} {way} {receiver}: {_in_words(packet)}"
+            f"{self.group.letters[src]} {way} {self.group.letters[dst]}: {_in_words(packet)}"
             for way, is_cast in (("->", True), ("~>", False))
             for packet in self.group.under_way(src, dst, is_cast)
         ]
-
-    @FORMS("show report MEMBER")
-    def _report(self, rank: int) -> list[str]:
-        return [f"{self.group.letters[rank]} reports {self.group.orderings[rank].report()}"]
-
-    @FORMS("show waits MEMBERS")
-    def _waits(self, ranks: list[int]) -> list[str]:
-        letters = self.group.letters
-        return [
-            f"{letters[rank]} holds {_title(wait.batch)} back, for "
-            f"{' '.join(letters[one] for one in wait.waits_for)}: {wait.reason}"
-            for rank in ranks
-            for wait in self.group.orderings[rank].waits()
-        ]
-
-    @FORMS("show notes MEMBERS")
-    def _notes(self, ranks: list[int]) -> list[str]:
-        """What has been noted since the last time."""
-        said = []
-        for rank in ranks:
-            for note in self.group.notes[rank]:
-                words = [self.group.letters[rank], "notes", note.kind.name]
-                words += [] if note.batch is None else [_title(note.batch)]
-                words += [] if note.position is None else [f"at {note.position}"]
-                words += [str(note.attributes)] if note.attributes else []
-                said.append(" ".join(words))
-            self.group.notes[rank].clear()
-        return said
-
-    @FORMS("show timer MEMBER")
-    def _timer(self, rank: int) -> list[str]:
-        at = self.group.engines[rank].quiet_at
-        return [f"{self.group.letters[rank]} acknowledges {f'at {at}' if at else 'nothing'}"]
 
     @FORMS("judge")
     def _judge(self) -> list[str]:
         return [f"FAIL {kind}: {sentence}" for kind, sentence in self.group.violations().items()] or ["PASS"]
 
-    @FORMS("MEMBERS cast WORDS")
-    def _casts(self, ranks: list[int], words: list[str]) -> None:
-        texts, service, to = _options(words)
-        for rank in ranks:
-            for text in texts:
-                self.group.cast(rank, text, service, None if to is None else tuple(sorted(self.ranks(to))))
+    @FORMS("MEMBER WAY MEMBERS")
+    def _carry(self, sender: int, way: str, receivers: list[int]) -> None:
+        """``a -> b c``: the next cast of a arrives at each of them; ``~>``: its next packet to that member alone; ``->>``: all."""
+        is_cast = way.startswith("-")
+        for receiver in receivers:
+            if way.endswith(">>"):
+                self.group.carry_all(sender, [receiver], is_cast)
+            else:
+                src, dst = self.group.letters[sender], self.group.letters[receiver]
+                demand(
+                    bool(self.group.under_way(sender, receiver, is_cast)), f"nothing is under way: {src} {way} {dst}."
+                )
+                self.group.carry(sender, receiver, is_cast)
 
-    @FORMS("MEMBER take WORDS")
-    def _takes(self, rank: int, words: list[str]) -> list[str]:
-        said = []
-        texts, service, to = _options(words)
-        options = CastOptions(None if to is None else tuple(map(MemberId, to)), service)
-        for text in texts:
+    def cast(self, rank: int, words: list[str]) -> None:
+        casting = Casting.read(words)
+        to = None if casting.to is None else tuple(sorted(self.ranks(casting.to)))
+        for text in casting.texts:
+            self.group.cast(rank, text, casting.service, to)
+
+    def take(self, rank: int, words: list[str]) -> list[str]:
+        refused = []
+        casting = Casting.read(words)
+        for text in casting.texts:
             try:
+                options = casting.options(lambda names: map(MemberId, names))
                 why = None if self.group.take(rank, text.encode(), options) else "it must wait"
             except UnisonoError as error:
                 why = str(error)
-            said += [f"{self.group.letters[rank]} cannot cast {text}: {why}"] if why else []
-        return said
+            refused += [f"{self.group.letters[rank]} cannot cast {text}: {why}"] if why else []
+        return refused
 
-    @FORMS("MEMBER turn at NUMBER", "MEMBER turn")
-    def _turns(self, rank: int, now: float | None = None) -> None:
-        self.group.turn(rank, None if now is None else int(now))
+    def waits(self, rank: int) -> list[str]:
+        letters = self.group.letters
+        return [
+            f"{letters[rank]} holds {_title(wait.batch)} back, for "
+            f"{' '.join(letters[one] for one in wait.waits_for)}: {wait.reason}"
+            for wait in self.group.orderings[rank].waits()
+        ]
 
-    @FORMS("MEMBERS acknowledge")
-    def _acknowledges(self, ranks: list[int]) -> None:
-        for rank in ranks:
-            self.group.quiet(rank)
+    def notes(self, rank: int) -> list[str]:
+        """What has been noted since the last time."""
+        notes, self.group.notes[rank] = self.group.notes[rank], []
+        return [
+            f"{self.group.letters[rank]} notes {note.kind.name}"
+            + ("" if note.batch is None else f" {_title(note.batch)}")
+            + ("" if note.position is None else f" at {note.position}")
+            + (f" {note.attributes}" if note.attributes else "")
+            for note in notes
+        ]
 
-    @FORMS("MEMBERS crash")
-    def _crashes(self, ranks: list[int]) -> None:
-        for rank in ranks:
-            self.group.crash(rank)
+    def timer(self, rank: int) -> str:
+        at = self.group.engines[rank].quiet_at
+        return f"{self.group.letters[rank]} acknowledges {f'at {at}' if at else 'nothing'}"
+
+    def report(self, rank: int) -> str:
+        return f"{self.group.letters[rank]} reports {self.group.orderings[rank].report()}"
 
 
-def _options(words: Iterable[str]) -> tuple[list[str], Service | None, list[str] | None]:
-    """Messages, their service, and to whom they are."""
-    texts: list[str] = []
-    service = None
-    rest = iter(words)
-    for word in rest:
-        if word == "to":
-            return texts, service, list(rest)
-        if word.startswith("service="):
-            service = Service[word.partition("=")[2].upper()]
-        else:
-            texts += numbered(word)
-    return texts, service, None
+FORMS.add_each(
+    {
+        "MEMBERS cast WORDS": ByHand.cast,
+        "MEMBERS take WORDS": ByHand.take,
+        "MEMBERS turn at NUMBER": lambda stage, rank, now: stage.group.turn(rank, int(now)),
+        "MEMBERS turn": lambda stage, rank: stage.group.turn(rank),
+        "MEMBERS acknowledge": lambda stage, rank: stage.group.quiet(rank),
+        "MEMBERS crash": lambda stage, rank: stage.group.crash(rank),
+        "show waits MEMBERS": ByHand.waits,
+        "show notes MEMBERS": ByHand.notes,
+        "show timer MEMBERS": ByHand.timer,
+        "show report MEMBERS": ByHand.report,
+    }
+)
 
 
 def _title(batch: Batch) -> str:

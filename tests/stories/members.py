@@ -6,26 +6,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from tests.stories.applications import Caster, Reader
-from tests.stories.forms import Forms
+from tests.stories.forms import Casting, Forms, demand, read_setting, said
 from tests.stories.packets import FATES, Packets, kinds_of, read_rule
 from tests.stories.showing import Onlooker, in_short
 from tests.stories.text import Line, StoryError
 from tests.transfer_world import AppProcess, TransferWorld
 from unisono.core.config import SECOND
 from unisono.core.errors import UnisonoError
-from unisono.core.member.settings import Settings, Slow
+from unisono.core.member.settings import Settings
 from unisono.core.membership.settings import Policy
 from unisono.core.options import CastOptions
-from unisono.core.types import Batch, MemberId, Service
+from unisono.core.types import Batch, MemberId
+from unisono.services.transfer.transfer import Transfer
 from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.sim.units import parse_duration
 
 LIMIT_S = 20
 """What is waited for comes within this, unless the story says how soon."""
-RANGE = re.compile(r"(.*?)(\d+)\.\.\1(\d+)")
 FORMS = Forms()
 Holds: TypeAlias = Callable[[], bool]
 
@@ -40,32 +41,30 @@ class Members:
         self.ballast: int | None = None
         self._world: GroupWorld | None = None
         self.onlookers: dict[MemberId, Onlooker] = {}
-        self.titles: dict[tuple[MemberId, int], str] = {}
         self.counts: Counter[str] = Counter()
         self.failed: dict[tuple[str, str], list[str]] = {}
-        self.readers: dict[str, Reader] = {}
-        self.casters: dict[str, Caster] = {}
+        self.readers: dict[MemberId, Reader] = {}
+        self.casters: dict[MemberId, Caster] = {}
 
     def begin(self) -> None:
         self.failed = {}
         if self._world is not None:
-            self.packets.sent.clear()
+            self.packets.forget()
 
     def do(self, line: Line) -> list[str]:
         if line.words[0] in FATES:
             self.packets.rules.append(read_rule(line, self.names))
             return []
         text, _, limit = line.text.partition(" within ")
-        found = FORMS.act(self, text, self.names)
-        if not callable(found):
-            return [] if found is None else [found] if isinstance(found, str) else found
-        seconds = parse_duration(limit) / SECOND if limit else LIMIT_S
-        if not (found() or self.world.run(seconds, found)):
-            raise StoryError(f"not within {seconds} s.\n{self.world.story()}")
-        return []
+        found = FORMS.act(self, text, self.named)
+        conditions = [one for one in found if callable(one)]
+        if conditions:
+            seconds = parse_duration(limit) / SECOND if limit else LIMIT_S
+            self._run_until(lambda: all(holds() for holds in conditions), seconds, "not")
+        return [*said(found)]
 
     def shown(self) -> list[tuple[str, list[str]]]:
-        lines = [(str(life.id), self._onlooker(life).lines(self.titles)) for life in self.world.lives]
+        lines = [(str(life.id), self.onlooker(life).lines()) for life in self.world.lives]
         for (who, why), texts in self.failed.items():
             lines.append((f"{who} cannot cast {in_short(texts)}", [why]))
         return lines
@@ -73,14 +72,17 @@ class Members:
     def close(self) -> None:
         self.packets.heal()
 
-    def names(self, words: Sequence[str]) -> list[str]:
+    def named(self, words: Sequence[str]) -> list[SimulatedProcess]:
         """Members that are there; `all` are those that are up, and `*` is every address."""
-        names = self.world.processes
+        known = self.world.processes
         if list(words) in (["all"], ["*"]):
-            return [name for name, one in names.items() if one.is_up or words[0] == "*"]
+            return [one for one in known.values() if one.is_up or words[0] == "*"]
         for word in words:
-            demand(word in names, f"there is no member {word!r}.")
-        return list(words)
+            demand(word in known, f"there is no member {word!r}.")
+        return [known[word] for word in words]
+
+    def names(self, words: Sequence[str]) -> list[str]:
+        return [one.id.address for one in self.named(words)]
 
     @property
     def world(self) -> GroupWorld:
@@ -94,8 +96,12 @@ class Members:
             self.packets = Packets(self._world)
         return self._world
 
-    def _onlooker(self, life: SimulatedProcess) -> Onlooker:
+    def onlooker(self, life: SimulatedProcess) -> Onlooker:
         return self.onlookers.setdefault(life.id, Onlooker(life))
+
+    def _run_until(self, holds: Holds, seconds: float, what: str) -> None:
+        if not (holds() or self.world.run(seconds, holds)):
+            raise StoryError(f"{what} within {float(seconds)} s.\n{self.world.story()}")
 
     # Before the story begins.
 
@@ -129,16 +135,25 @@ class Members:
         world = self.world
         world.gather(names)
         if isinstance(world, TransferWorld):
-            demand(world.run(LIMIT_S, lambda: world.all_live(names)), "not all have a state.")
+            self._run_until(lambda: world.all_live(names), LIMIT_S, "not all have a state")
         for life in world.lives:
-            self._onlooker(life).lines({})
-        self.packets.sent.clear()
+            self.onlooker(life).lines()
+        self.packets.forget()
 
-    # What is asked and waited for.
+    # What the network does, what is waited for, and the end.
 
     @FORMS("partition PARTS")
     def _partition(self, parts: list[list[str]]) -> None:
         self.world.partition(*parts)
+
+    @FORMS("wait TIME")
+    def _wait(self, time_ns: int) -> None:
+        self.world.run(time_ns / SECOND)
+
+    @FORMS("until view PARTS")
+    def _view(self, parts: list[list[str]]) -> Holds:
+        known = [self.names(part) for part in parts]
+        return lambda: all(self.world.is_one(part) for part in known)
 
     @FORMS("heal")
     def _heal(self) -> None:
@@ -146,17 +161,9 @@ class Members:
         self.world.network.heal()
         self.packets.listen()
 
-    @FORMS("wait TIME")
-    def _wait(self, time_ns: int) -> None:
-        self.world.run(time_ns / SECOND)
-
     @FORMS("rest")
-    def _rest(self) -> None:
-        for _ in range(10 * LIMIT_S):
-            self.world.run(0.1)
-            if self._is_at_rest():
-                return
-        raise StoryError(f"no rest within {LIMIT_S} s.\n{self.world.story()}")
+    def _rest(self) -> Holds:
+        return self._is_at_rest
 
     def _is_at_rest(self) -> bool:
         """As the world would say, but it counts the suspicion of a crashed member as unrest for ever."""
@@ -166,216 +173,56 @@ class Members:
         live = not isinstance(world, TransferWorld) or world.all_live([one.id.address for one in world.up])
         return not busy and live and world.is_one([one.id.address for one in world.up])
 
-    @FORMS("until view PARTS")
-    def _view(self, parts: list[list[str]]) -> Holds:
-        known = [self.names(part) for part in parts]
-        return lambda: all(self.world.is_one(part) for part in known)
-
-    @FORMS("until MEMBER delivers WORD")
-    def _delivers(self, name: str, text: str) -> Holds:
-        process = self.world.processes[name]
-        return lambda: any(one == text.encode() for _, one in process.delivered)
-
-    @FORMS("until MEMBERS blocked")
-    def _blocked(self, names: list[str]) -> Holds:
-        return lambda: all(self.world.processes[name].member.state.is_blocked for name in names)
-
-    @FORMS("until MEMBER suspects MEMBER")
-    def _suspects(self, name: str, other: str) -> Holds:
-        process, suspect = self.world.processes[name], self.world.processes[other].id
-        return lambda: suspect in process.member.state.suspects
-
-    @FORMS("until MEMBERS left")
-    def _left(self, names: list[str]) -> Holds:
-        return lambda: all(self.world.processes[name].ended for name in names)
-
     @FORMS("until sent WORD MEMBER -> MEMBERS")
-    def _sent(self, kinds: str, src: str, targets: list[str]) -> Holds:
-        wanted = [(kind, src, dst) for kind in kinds_of(kinds) for dst in targets]
+    def _sent(self, kinds: str, src: SimulatedProcess, targets: list[SimulatedProcess]) -> Holds:
+        wanted = [(kind, src.id.address, dst.id.address) for kind in kinds_of(kinds) for dst in targets]
         return lambda: any(self.packets.sent[one] for one in wanted)
 
-    @FORMS("until MEMBER in WORDS")
-    def _in(self, name: str, members: list[str]) -> Holds:
-        process = self.world.processes[name]
-        return lambda: process.view is not None and [one.address for one in process.view.members] == members
-
-    @FORMS("until MEMBER pulls")
-    def _pulls(self, name: str) -> Holds:
-        """A third of a state is here."""
-        transfer = self._stateful(name).transfer
-
-        def holds() -> bool:
-            progress = transfer.progress
-            return (
-                progress is not None and bool(total := progress.total_bytes or 0) and progress.here_bytes > total // 3
-            )
-
-        return holds
-
-    @FORMS("show explain MEMBERS")
-    def _explain(self, names: list[str]) -> list[str]:
-        said = []
-        for name in names:
-            sentences = self.world.processes[name].member.explain()
-            said += [f"{name} explains: {one}" for one in sentences] or [f"{name} explains nothing"]
-        return said
-
-    @FORMS("show counts MEMBER WORDS")
-    def _counts(self, name: str, counters: list[str]) -> str:
-        streams = self.world.processes[name].member.counters.streams
-        return f"{name} counts " + ", ".join(f"{one} {streams[one]}" for one in counters)
-
     @FORMS("show packets WORD to MEMBERS", "show packets WORD")
-    def _packets(self, kinds: str, to: list[str] | None = None) -> str:
-        targets = to or self.names(["*"])
+    def _packets(self, kinds: str, targets: list[SimulatedProcess] | None = None) -> str:
+        receivers = None if targets is None else [one.id.address for one in targets]
         counts = dict.fromkeys(kinds_of(kinds), 0)
         for (kind, _, dst), count in self.packets.sent.items():
-            if kind in counts and dst in targets:
+            if kind in counts and (receivers is None or dst in receivers):
                 counts[kind] += count
         return "packets: " + ", ".join(f"{kind} {count}" for kind, count in counts.items())
-
-    @FORMS("show casts MEMBERS")
-    def _casts_so_far(self, names: list[str]) -> list[str]:
-        return [str(self.casters[name]) for name in names]
-
-    @FORMS("show donor MEMBER")
-    def _donor(self, name: str) -> str:
-        progress = self._stateful(name).transfer.progress
-        return f"the donor of {name} is {progress and progress.donor}"
-
-    @FORMS("show held MEMBER")
-    def _held(self, name: str) -> str:
-        return f"{name} holds {self._stateful(name).transfer.bytes_held // 1000} kB for joiners"
 
     @FORMS("judge")
     def _judge(self) -> list[str]:
         self.packets.heal()
-        up = [one.id.address for one in self.world.up]
+        up = self.world.up
         verdict = self.world.finish()
-        said = ["PASS"] if verdict.result == "PASS" else str(verdict).splitlines()
+        lines = ["PASS"] if verdict.result == "PASS" else str(verdict).splitlines()
         if isinstance(self.world, TransferWorld):
-            apps = [self._stateful(name) for name in up]
-            said += self.world.faults_found([one for one in apps if not one.member.state.is_gone])
-        return said
-
-    def _stateful(self, name: str) -> AppProcess:
-        process = self.world.processes[name]
-        if not isinstance(process, AppProcess):
-            raise StoryError("the members of this story have no state.")
-        return process
+            apps = [one for one in up if isinstance(one, AppProcess) and not one.member.state.is_gone]
+            lines += self.world.faults_found(apps)
+        return lines
 
     # What members do.
 
-    @FORMS("WORDS starts at WORDS", "WORDS start at WORDS")
+    @FORMS("WORDS starts at WORDS")
     def _starts(self, names: list[str], words: list[str]) -> None:
         seeds, _, changes = " ".join(words).partition(" with ")
         settings = with_settings(self.settings, changes.split())
         self.world.start(*names, seeds=seeds.split(), settings=settings)
 
-    @FORMS("MEMBERS restart at WORDS")
-    def _restarts(self, names: list[str], seeds: list[str]) -> None:
-        for name in names:
-            self.world.restart(name, seeds=seeds)
-
-    @FORMS("MEMBERS crash")
-    def _crashes(self, names: list[str]) -> None:
-        for name in names:
-            demand(self.world.processes[name].is_up, f"{name} is not up.")
-            self.world.crash(name)
-
-    @FORMS("MEMBERS leave")
-    def _leaves(self, names: list[str]) -> None:
-        for name in names:
-            self.world.leave(name)
-
-    @FORMS("MEMBERS pause TIME")
-    def _pauses(self, names: list[str], time_ns: int) -> None:
-        for name in names:
-            self.world.pause(name, time_ns)
-
-    @FORMS("MEMBERS drift NUMBER")
-    def _drifts(self, names: list[str], rate: float) -> None:
-        for name in names:
-            self.world.processes[name].drift(rate)
-
-    @FORMS("MEMBER switch WORD")
-    def _switches(self, name: str, order: str) -> None:
-        process = self.world.processes[name]
-        process.member.switch(order)
-        process.turn()
-
-    @FORMS("MEMBERS send NUMBER bytes/s")
-    def _sends(self, names: list[str], rate: float) -> None:
-        for name in names:
-            self.world.network.bytes_per_s[name] = int(rate)
-
-    @FORMS("MEMBERS answer WORD")
-    def _answers(self, names: list[str], word: str) -> None:
-        question = re.compile(rf"{re.escape(word)}\d+".encode())
-
-        def answer(process: SimulatedProcess, event: Any) -> None:
-            for payload in (event.payloads or ()) if isinstance(event, Batch) else ():
-                if question.fullmatch(payload):
-                    process.member.cast(bytes(payload) + process.id.address.encode())
-
-        for name in names:
-            self.world.processes[name].on_event = answer
-
-    @FORMS("MEMBERS read every TIME", "MEMBERS read nothing")
-    def _reads(self, names: list[str], gap_ns: int | None = None) -> None:
-        for name in names:
-            if name in self.readers:
-                self.readers[name].read_every(gap_ns)
-            else:
-                self.readers[name] = Reader(self.world.processes[name], gap_ns)
-
-    @FORMS("MEMBERS keep casting SIZE every TIME")
-    def _keeps_casting(self, names: list[str], size: int, gap_ns: int, is_patient: bool = False) -> None:
-        for name in names:
-            self.casters[name] = Caster(self.world.processes[name], gap_ns, size, is_patient)
-
-    @FORMS("MEMBERS keep casting patiently SIZE every TIME")
-    def _keeps_casting_patiently(self, names: list[str], size: int, gap_ns: int) -> None:
-        self._keeps_casting(names, size, gap_ns, is_patient=True)
-
-    @FORMS("MEMBERS stop casting")
-    def _stops_casting(self, names: list[str]) -> None:
-        for name in names:
-            self.casters[name].is_over = True
-
     @FORMS("MEMBERS cast WORDS")
-    def _casts(self, names: list[str], words: list[str]) -> None:
-        every, each, options, is_awaited = 0, 0, CastOptions(), False
-        texts: list[str] = []
-        rest = iter(words)
-        for word in rest:
-            match word.partition("="):
-                case "every", _, _:
-                    every = parse_duration(next(rest))
-                case "each", _, _:
-                    each = int(texts.pop())
-                case "safe", _, _:
-                    options = options._replace(safe=True)
-                case "awaited", _, _:
-                    is_awaited = True
-                case "service", "=", value:
-                    options = options._replace(service=Service[value.upper()])
-                case "to", _, _:
-                    options = options._replace(to=tuple(self.world.processes[one].id for one in self.names([*rest])))
-                case _:
-                    texts += numbered(word)
-        for number in range(each or len(texts)):
-            for name in names:
-                self.counts[name] += bool(each)
-                self._cast(name, f"{name}{self.counts[name]}" if each else texts[number], options, is_awaited)
-            self.world.run(every / SECOND)
+    def _casts(self, casters: list[SimulatedProcess], words: list[str]) -> None:
+        casting = Casting.read(words)
+        options = casting.options(lambda names: [one.id for one in self.named(names)])
+        for number in range(casting.each or len(casting.texts)):
+            for process in casters:
+                name = process.id.address
+                self.counts[name] += bool(casting.each)
+                text = f"{name}{self.counts[name]}" if casting.each else casting.texts[number]
+                self._cast(process, text, options, casting.is_awaited)
+            self.world.run(casting.gap_ns / SECOND)
 
-    def _cast(self, name: str, text: str, options: CastOptions, is_awaited: bool) -> None:
-        process = self.world.processes[name]
-        demand(process.paused_until <= self.world.now, f"{name} is paused.")
+    def _cast(self, process: SimulatedProcess, text: str, options: CastOptions, is_awaited: bool) -> None:
+        demand(process.paused_until <= self.world.now, f"{process.id.address} is paused.")
         key = process.member.state.accepted
         if process.cast(text.encode(), options, is_awaited):
-            self.titles[process.id, key] = text
+            self.onlooker(process).titles[key] = text
             return
         why = "it has no view" if process.view is None else "it is gone" if not process.is_up else "it must wait"
         if why == "it must wait":
@@ -385,16 +232,97 @@ class Members:
                 why = str(error)
         self.failed.setdefault((str(process.id), why), []).append(text)
 
+    def crash(self, process: SimulatedProcess) -> None:
+        demand(process.is_up, f"{process.id.address} is not up.")
+        self.world.crash(process.id.address)
 
-def demand(holds: bool, message: str) -> None:
-    if not holds:
-        raise StoryError(message)
+    def read(self, process: SimulatedProcess, gap_ns: int | None = None) -> None:
+        if process.id in self.readers:
+            self.readers[process.id].read_every(gap_ns)
+        else:
+            self.readers[process.id] = Reader(process, gap_ns)
+
+    def keep_casting(self, process: SimulatedProcess, size: int, gap_ns: int, is_patient: bool = False) -> None:
+        self.casters[process.id] = Caster(process, gap_ns, size, is_patient)
+
+    def explain(self, process: SimulatedProcess) -> list[str]:
+        sentences = process.member.explain() or [""]
+        return [f"{process.id.address} explains{f': {one}' if one else ' nothing'}" for one in sentences]
+
+    def counters(self, process: SimulatedProcess, names: list[str]) -> str:
+        streams = process.member.counters.streams
+        return f"{process.id.address} counts " + ", ".join(f"{name} {streams[name]}" for name in names)
+
+    def donor(self, process: SimulatedProcess) -> str:
+        progress = transfer_of(process).progress
+        return f"the donor of {process.id.address} is {progress and progress.donor}"
+
+    def held(self, process: SimulatedProcess) -> str:
+        return f"{process.id.address} holds {transfer_of(process).bytes_held // 1000} kB for joiners"
 
 
-def numbered(word: str) -> list[str]:
-    """`x1..x5` is five words."""
-    match = RANGE.fullmatch(word)
-    return [word] if match is None else [f"{match[1]}{n}" for n in range(int(match[2]), int(match[3]) + 1)]
+def transfer_of(process: SimulatedProcess) -> Transfer:
+    if not isinstance(process, AppProcess):
+        raise StoryError("the members of this story have no state.")
+    return process.transfer
+
+
+def pulls(process: SimulatedProcess) -> bool:
+    """A third of a state is here."""
+    progress = transfer_of(process).progress
+    return progress is not None and 0 < (progress.total_bytes or 0) // 3 < progress.here_bytes
+
+
+def switch(process: SimulatedProcess, order: str) -> None:
+    process.member.switch(order)
+    process.turn()
+
+
+def answer(asked: SimulatedProcess, word: str) -> None:
+    question = re.compile(rf"{re.escape(word)}\d+".encode())
+
+    def on_event(process: SimulatedProcess, event: Any) -> None:
+        for payload in (event.payloads or ()) if isinstance(event, Batch) else ():
+            if question.fullmatch(payload):
+                process.member.cast(bytes(payload) + process.id.address.encode())
+
+    asked.on_event = on_event
+
+
+FORMS.add_each(
+    {
+        "until MEMBERS blocked": lambda stage, one: lambda: one.member.state.is_blocked,
+        "until MEMBERS left": lambda stage, one: lambda: one.ended,
+        "until MEMBERS suspect MEMBER": lambda stage, one, other: lambda: other.id in one.member.state.suspects,
+        "until MEMBERS deliver WORD": lambda stage, one, text: (
+            lambda: text.encode() in (payload for _, payload in one.delivered)
+        ),
+        "until MEMBERS in WORDS": lambda stage, one, names: (
+            lambda: one.view is not None and [member.address for member in one.view.members] == names
+        ),
+        "until MEMBERS pull": lambda stage, one: lambda: pulls(one),
+        "show explain MEMBERS": Members.explain,
+        "show counts MEMBERS WORDS": Members.counters,
+        "show casts MEMBERS": lambda stage, one: str(stage.casters[one.id]),
+        "show donor MEMBERS": Members.donor,
+        "show held MEMBERS": Members.held,
+        "MEMBERS restart at WORDS": lambda stage, one, seeds: stage.world.restart(one.id.address, seeds),
+        "MEMBERS crash": Members.crash,
+        "MEMBERS leave": lambda stage, one: stage.world.leave(one.id.address),
+        "MEMBERS pause TIME": lambda stage, one, time_ns: stage.world.pause(one.id.address, time_ns),
+        "MEMBERS drift NUMBER": lambda stage, one, rate: one.drift(rate),
+        "MEMBERS send NUMBER bytes/s": lambda stage, one, rate: stage.world.network.bytes_per_s.update(
+            {one.id.address: int(rate)}
+        ),
+        "MEMBERS switch WORD": lambda stage, one, order: switch(one, order),
+        "MEMBERS answer WORD": lambda stage, one, word: answer(one, word),
+        "MEMBERS read every TIME": Members.read,
+        "MEMBERS read nothing": Members.read,
+        "MEMBERS keep casting SIZE every TIME": Members.keep_casting,
+        "MEMBERS keep casting patiently SIZE every TIME": partial(Members.keep_casting, is_patient=True),
+        "MEMBERS stop casting": lambda stage, one: stage.casters[one.id].stop(),
+    }
+)
 
 
 def with_settings(settings: Settings, changes: Sequence[str]) -> Settings:
@@ -402,16 +330,7 @@ def with_settings(settings: Settings, changes: Sequence[str]) -> Settings:
     parts: dict[str, dict[str, Any]] = {}
     for change in changes:
         name, _, text = change.partition("=")
-        value: Any = text
-        if "_ns" in name:
-            value = parse_duration(text)
-        elif text.isdecimal():
-            value = int(text)
-        elif name == "peers":
-            value = tuple(text.split(","))
-        elif name in ("policy", "slow"):
-            value = {"policy": Policy, "slow": Slow}[name](text)
         owners = [part.name for part in fields(settings) if hasattr(getattr(settings, part.name), name)]
         demand(len(owners) == 1, f"there is no setting {name!r}.")
-        parts.setdefault(owners[0], {})[name] = value
+        parts.setdefault(owners[0], {})[name] = read_setting(getattr(getattr(settings, owners[0]), name), text)
     return replace(settings, **{part: replace(getattr(settings, part), **given) for part, given in parts.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.group_tools import CHUNKS, body_in, control_in, name_of
@@ -57,9 +57,21 @@ class Packets:
     def __init__(self, world: GroupWorld) -> None:
         self._world = world
         self.rules: list[Rule] = []
-        self.sent: Counter[tuple[str, str, str]] = Counter()
-        """By kind, sender and receiver."""
+        self._sent: Counter[tuple[str, str, str]] = Counter()
+        self._unread: list[tuple[str, str, bytes]] = []  # what kinds they are is asked in a few stories alone
         self.listen()
+
+    @property
+    def sent(self) -> Counter[tuple[str, str, str]]:
+        """How many datagrams were sent in this block, by kind, sender and receiver."""
+        self._sent.update((self._look(src, datagram)[0], src, dst) for src, dst, datagram in self._unread)
+        self._unread.clear()
+        return self._sent
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self._sent.clear()
+        self._unread.clear()
 
     def listen(self) -> None:
         """Look at every datagram from now on, also after the network was healed."""
@@ -85,19 +97,21 @@ class Packets:
             return name_of(message), None
         return "ticket" if isinstance(_FRAMES.open(datagram), ControlFrame) else "ack", None
 
+    def _meeting(self, src: str, dst: str, datagram: bytes, is_refused: bool) -> Iterator[Rule]:
+        rules = [rule for rule in self.rules if (rule.fate == "refuse") == is_refused]
+        looks = self._look(src, datagram) if rules else ("", None)
+        return (rule for rule in rules if rule.meets(src, dst, *looks))
+
     def _fails(self, src: str, dst: str, datagram: bytes) -> int:
-        rules = [rule for rule in self.rules if rule.fate == "refuse"]
-        return errno.ENOBUFS if rules and any(rule.meets(src, dst, *self._look(src, datagram)) for rule in rules) else 0
+        return errno.ENOBUFS if any(self._meeting(src, dst, datagram, is_refused=True)) else 0
 
     def _drops(self, src: str, dst: str, datagram: bytes) -> bool:
-        kind, origin = self._look(src, datagram)
-        self.sent[kind, src, dst] += 1
-        for rule in self.rules:
-            if rule.fate != "refuse" and rule.meets(src, dst, kind, origin):
-                if rule.fate != "lose":
-                    self._world.at(self._world.now + rule.time_ns, self._bring(dst, datagram))
-                if rule.fate != "repeat":
-                    return True
+        self._unread.append((src, dst, datagram))
+        for rule in self._meeting(src, dst, datagram, is_refused=False):
+            if rule.fate != "lose":
+                self._world.at(self._world.now + rule.time_ns, self._bring(dst, datagram))
+            if rule.fate != "repeat":
+                return True
         return False
 
     def _bring(self, dst: str, datagram: bytes) -> Callable[[], None]:

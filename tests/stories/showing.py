@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.stories.applications import title_of
@@ -57,9 +57,11 @@ class Onlooker:
         self.process = process
         self._order = process.world.order
         self._seen = self._merges = 0
+        self.titles: dict[int, str] = {}
+        """Its own messages, by number; receipts name them."""
 
-    def lines(self, titles: Mapping[tuple[MemberId, int], str]) -> list[str]:
-        """What it has shown since it was asked last. `titles` are the messages whose receipts may come."""
+    def lines(self) -> list[str]:
+        """What it has shown since it was asked last."""
         events, self._seen = self.process.shown[self._seen :], len(self.process.shown)
         lines: list[str] = []
         texts: list[str] = []
@@ -71,13 +73,13 @@ class Onlooker:
             if texts:
                 lines.append(f"delivers {in_short(texts)}")
                 texts = []
-            lines += self._line(event, titles)
+            lines += self._line(event)
         if isinstance(self.process, StatefulProcess) and len(self.process.app.merged) > self._merges:
             lines += [f"merges {len(parts)} states" for parts in self.process.app.merged[self._merges :]]
             self._merges = len(self.process.app.merged)
         return lines
 
-    def _line(self, event: Any, titles: Mapping[tuple[MemberId, int], str]) -> list[str]:
+    def _line(self, event: Any) -> list[str]:
         match event:
             case Transition():
                 return [f"transition: {listed(event.together)}" + ("" if event.is_primary else ", not primary")]
@@ -85,10 +87,8 @@ class Onlooker:
                 order, self._order = self._order, event.charter.order
                 return [_view(event) + (f"; order {self._order}" if self._order != order else "")]
             case Told(message, outcome):
-                title = titles.get((self.process.id, message), f"message {message}")
-                return [
-                    f"knows that {title} is stable" if outcome == OK else f"will never know whether {title} is stable"
-                ]
+                title = self.titles.get(message, f"message {message}")
+                return [f"{'knows that' if outcome == OK else 'will never know whether'} {title} is stable"]
             case Refused():
                 return [f"is refused by {event.by}: {event.reason}"]
             case Evicted():

@@ -31,15 +31,9 @@ class Stage(Protocol):
 
 def tell(story: Story) -> str:
     """The text of the story with what happens now."""
-    lines = story.blocks[0].commands
-    first = {line.words[0]: line.words[1:] for line in lines}
-    kind: Callable[[str, str], Stage] = ByHand if "engines" in first else Members
-    with _place(lines[0]):
-        stages = {
-            (order, way): kind(order, way)
-            for way in first.get("collect", [""])
-            for order in first.get("orders", ["sequencer"])
-        }
+    kind: Callable[[str, str], Stage] = ByHand if "engines" in story.settings else Members
+    with _place(story.blocks[0].commands[0]):
+        stages = {variant: kind(*variant) for variant in story.variants}
     told = [(variant, _told(story, stage)) for variant, stage in stages.items()]
     return story.with_outcomes(
         [by_variant([(variant, outcomes[i]) for variant, outcomes in told]) for i in range(len(story.blocks))]

@@ -71,7 +71,7 @@ def test_what_is_written_below_the_line_does_not_change_what_is_told(tmp_path: P
         ("until b dances", 6, "write: until view PARTS, or: "),
         ("settings patience=3", 6, "before the first member"),
         ("network gravity=1%", 6, "the network has no gravity"),
-        ("show mercy", 6, "write: show explain MEMBERS, or: "),
+        ("show mercy", 6, "write: show packets WORD to MEMBERS, or: "),
         ("show packets rumour", 6, "there is no kind of packet"),
         ("a crashes loudly", 6, "write: MEMBERS crash."),
         ("heal a", 6, "write: heal."),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
+FOLDER = Path(__file__).parent
 RULE = "----"
 TITLE = re.compile(r"# (?:((?:[A-G]\d+|lectures \([a-d]\))(?:, (?:[A-G]\d+|lectures \([a-d]\)))*): )?([A-Za-z].+)")
 
@@ -59,6 +60,17 @@ class Story:
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
 
+    @property
+    def settings(self) -> dict[str, list[str]]:
+        """The words of each command of its first block, by their first word."""
+        return {line.words[0]: line.words[1:] for line in self.blocks[0].commands}
+
+    @property
+    def variants(self) -> list[tuple[str, str]]:
+        """Under which orders, and with which ways of collecting reports, it is told."""
+        given = self.settings
+        return [(order, way) for way in given.get("collect", [""]) for order in given.get("orders", ["sequencer"])]
+
     def with_outcomes(self, outcomes: Sequence[Sequence[str]]) -> str:
         """The whole text, with these outcomes in the place of those in the file."""
         lines = list(self.lines)
@@ -99,11 +111,12 @@ def read_story(path: Path) -> Story:
 
 
 def takes_seconds(name: str) -> bool:
-    """Whether a story is too long for the fast tests: those of load, and some with large states."""
-    return name.startswith(
-        ("e1_", "e2_", "e4_", "e5_", "e6_", "a9_", "c22_", "crash_under_load", "d6_donor", "joins_with_a_state")
+    """Whether a story is too long for the fast tests: those of load, some with large states, and those of ten variants."""
+    return (
+        name.startswith(("e1_", "e2_", "e4_", "e5_", "e6_", "a9_", "c22_", "crash_under", "d6_donor", "joins_with_a"))
+        or len(read_story(FOLDER / f"{name}.txt").variants) >= 10
     )
 
 
 def all_stories() -> list[Path]:
-    return sorted(Path(__file__).parent.glob("*.txt"))
+    return sorted(FOLDER.glob("*.txt"))

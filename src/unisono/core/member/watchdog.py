@@ -3,9 +3,8 @@
 **Since when.** No message carries a time. The member *looks* every `look_ns`, and what waits is dated from the first look that
 found it. So `since` is never too early, and late by at most the time between two looks: `look_ns`, or longer if no turn
 was taken meanwhile. Asking what the ordering holds back can take long in a large holdback, so a look asks only if nothing was
-delivered since the look before, and with the watchdog on at every eighth too. So a message that waits while others pass it is
-dated late by up to eight looks, or without the watchdog from the first `explain` on, which looks too. Membership dates what it
-waits for exactly.
+delivered since the look before, and at every eighth too. So a message that waits while others pass it is dated late by up to
+eight looks. Membership dates what it waits for exactly. A question dates nothing, so it cannot change what is reported.
 
 **Watchdog.** Each thing that waits has a key that changes when it moves. If one keeps its key for `stall_ns`, `Stalled` reports all
 that waits, again after twice as long, and so on; when none of those is left, `Resumed` reports that.
@@ -21,21 +20,21 @@ no sign that its application reads: it is evicted as well if it had no room at a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from unisono.core.errors import Shed
 from unisono.core.member.events import Resumed, Stalled
-from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, waiting_gaps, waiting_messages
+from unisono.core.member.explain import REACHES_KEPT, Reach, explain_key, waiting_gaps, waiting_messages
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
 from unisono.core.membership import Waiting
 from unisono.core.streams import Slowness
 from unisono.core.types import Key, MemberId, Rank
 
-_FULL_LOOKS = 8  # at every eighth look the watchdog asks what the ordering holds back, even if deliveries go on
+_FULL_LOOKS = 8  # every eighth look asks what the ordering holds back, even if deliveries go on
 
 
 class Culprit(NamedTuple):
@@ -111,9 +110,10 @@ class Watchdog:
 
     # Questions.
 
-    def waiting(self, now: int) -> list[Waiting]:
+    def waiting(self, now: int) -> Iterator[Waiting]:
         """All that waits here: membership first, then the window, then messages."""
-        return [*self._standing(now), *waiting_messages(self._member)]
+        yield from self._standing(now)
+        yield from waiting_messages(self._member)
 
     def _standing(self, now: int) -> list[Waiting]:
         member = self._member
@@ -126,20 +126,10 @@ class Watchdog:
 
     def explain(self, now: int, most: int | None = None) -> list[str]:
         """Why things wait, one sentence for each. With `most`, only the first are made, and only these take time."""
-        if most is None:
-            waiting = self.waiting(now)
-            self._date(waiting, now)
-        else:
-            waiting = list(islice(chain(self._standing(now), waiting_messages(self._member)), most))
-            known = self._since if len(self._since) < 2 * SAID_MAX else {}
-            self._date(waiting, now)
-            self._since = known | self._since  # what was not looked at keeps its date
-        return [self._say(one, now) for one in waiting]
+        return [self._say(one, now) for one in islice(self.waiting(now), most)]
 
     def explain_key(self, key: Key, now: int) -> str:
         """Why one message is not delivered here, or when it was, or that it is not known."""
-        waiting = self.waiting(now)
-        self._date(waiting, now)
         found = explain_key(self._member, key, self._reaches, now)
         return self._say(found, now) if isinstance(found, Waiting) else found
 
@@ -176,14 +166,13 @@ class Watchdog:
             self._reaches.append(Reach(self._looked_at, now, self._member.reaches()))
             del self._reaches[:-REACHES_KEPT]
         self._looked_at = now
-        is_due = self._settings.stall_ns is not None and self._looks % _FULL_LOOKS == 0
-        if is_moving and not self._stalled and not is_due:
+        if is_moving and not self._stalled and self._looks % _FULL_LOOKS:
             waiting = self._standing(now)
             known = {key: since for key, since in self._since.items() if key[0] == "message"}
             self._date(waiting, now)
             self._since |= known
             return []
-        waiting = self.waiting(now)
+        waiting = list(self.waiting(now))
         self._date(waiting, now)
         return self._report(waiting, now) if self._settings.stall_ns is not None else []
 
@@ -193,12 +182,14 @@ class Watchdog:
         self._was_refused = False
 
     def _date(self, waiting: list[Waiting], now: int) -> None:
-        old = self._since
-        self._since = {one.key: one.since if one.since is not None else old.get(one.key, now) for one in waiting}
+        """Looks alone do this: a question changes no date, and so no report."""
+        self._since = {one.key: self._dated(one, now) for one in waiting}
+
+    def _dated(self, one: Waiting, now: int) -> int:
+        return one.since if one.since is not None else self._since.get(one.key, now)
 
     def _say(self, one: Waiting, now: int) -> str:
-        waited = now - self._since.get(one.key, now)
-        return f"{one.sentence} (for {waited / 1e9:.3f} s)."
+        return f"{one.sentence} (for {(now - self._dated(one, now)) / 1e9:.3f} s)."
 
     def _report(self, waiting: list[Waiting], now: int) -> list[Stalled | Resumed]:
         stall_ns = self._settings.stall_ns
