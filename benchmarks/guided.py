@@ -57,18 +57,18 @@ def count_states(seed: int, way: str, seconds: float) -> dict[str, Any]:
         failures += [] if one.outcome.sentence is None else [one.outcome.sentence]
         curve += [len(found.hits)] * (min(int(used / seconds * POINTS), POINTS) + 1 - len(curve))
         if used >= seconds:
-            return {"runs": found.runs, "pool": len(found.pool), "curve": curve, "failures": failures}
+            return {"runs": one.number + 1, "pool": len(found.pool), "curve": curve, "failures": failures}
     raise AssertionError
 
 
 def catch(row: Row, seed: int, way: str, cap: float) -> dict[str, Any]:
     """What one search spends until it catches a mutant; at most the cap."""
     groups, mutant, begun = groups_of(row), find(row.mutant), process_time()
-    for found, one in search(seed, way, lambda scenario, sightings: groups.run(scenario, mutant, on_turn=sightings)):
+    for _, one in search(seed, way, lambda scenario, sightings: groups.run(scenario, mutant, on_turn=sightings)):
         used = process_time() - begun
         is_caught = one.outcome.sentence is not None and try_group(one.scenario).sentence is None
         if is_caught or used >= cap:
-            return {"runs": found.runs, "seconds": round(used, 1), "caught": is_caught}
+            return {"runs": one.number + 1, "seconds": round(used, 1), "caught": is_caught}
     raise AssertionError
 
 
