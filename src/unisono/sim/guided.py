@@ -45,7 +45,7 @@ class Guided(NamedTuple):
     turns: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Entry:
     """A scenario of the pool."""
 
