@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -57,18 +58,18 @@ def count_states(seed: int, way: str, seconds: float) -> dict[str, Any]:
         failures += [] if one.outcome.sentence is None else [one.outcome.sentence]
         curve += [len(found.hits)] * (min(int(used / seconds * POINTS), POINTS) + 1 - len(curve))
         if used >= seconds:
-            return {"runs": found.runs, "pool": len(found.pool), "curve": curve, "failures": failures}
+            return {"runs": one.number + 1, "pool": len(found.pool), "curve": curve, "failures": failures}
     raise AssertionError
 
 
 def catch(row: Row, seed: int, way: str, cap: float) -> dict[str, Any]:
     """What one search spends until it catches a mutant; at most the cap."""
     groups, mutant, begun = groups_of(row), find(row.mutant), process_time()
-    for found, one in search(seed, way, lambda scenario, sightings: groups.run(scenario, mutant, on_turn=sightings)):
+    for _, one in search(seed, way, lambda scenario, sightings: groups.run(scenario, mutant, on_turn=sightings)):
         used = process_time() - begun
         is_caught = one.outcome.sentence is not None and try_group(one.scenario).sentence is None
         if is_caught or used >= cap:
-            return {"runs": found.runs, "seconds": round(used, 1), "caught": is_caught}
+            return {"runs": one.number + 1, "seconds": round(used, 1), "caught": is_caught}
     raise AssertionError
 
 
@@ -98,34 +99,26 @@ def page_of(records: list[dict[str, Any]], seconds: float, cap: float) -> tuple[
         "situations seen",
         {way: (places, some) for way, some in heights.items()},
     )
-    lines = [
-        "| search | unguided | runs | pool | guided | runs | pool | guided / unguided |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    ratios = []
-    for plain, guided in zip(*(sorted(some, key=lambda one: one["seed"]) for some in by_way.values()), strict=True):
-        ratios.append(guided["curve"][-1] / plain["curve"][-1])
-        told = (f"{one['curve'][-1]:,} | {one['runs']} | {one['pool']}" for one in (plain, guided))
-        lines.append(f"| {plain['seed']} | {' | '.join(told)} | {ratios[-1]:.2f} |")
-    ends_of = [heights[way][-1] for way in WAYS]
-    lines.append(f"| median | {ends_of[0]:,.0f} | | | {ends_of[1]:,.0f} | | | {median(ratios):.2f} |")
-    caught = [
-        "| mutant | unguided: caught | runs | CPU s | guided: caught | runs | CPU s |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    never, missing, tried = [], [], [one for one in records if one["limit"] == cap]
+    lines, ratios = [], []
+    for pair in zip(*(sorted(some, key=lambda one: one["seed"]) for some in by_way.values()), strict=True):
+        plain, guided = (one["curve"][-1] for one in pair)
+        ratios.append(guided / plain)
+        told = (f"{one['curve'][-1]:,} | {one['runs']} | {one['pool']}" for one in pair)
+        lines.append(f"| {pair[0]['seed']} | {' | '.join(told)} | {ratios[-1]:.2f} |")
+    plain, guided = (heights[way][-1] for way in WAYS)
+    lines.append(f"| median | {plain:,.0f} | | | {guided:,.0f} | | | {median(ratios):.2f} |")
+    caught, never, missing = [], [], []
     for row in mutants():
-        tries = [one for one in tried if one["what"] == row.name]
-        if {one["way"] for one in tries} != set(WAYS):
+        tries = [one for one in records if one["what"] == row.name and one["limit"] == cap]
+        by_way = {way: [one for one in tries if one["way"] == way] for way in WAYS}
+        if not all(by_way.values()):
             missing.append(row.name)
         elif not any(one["caught"] for one in tries):
             never.append(row.name)
         else:
-            caught.append(
-                f"| {row.name} |" + "|".join(_cost([t for t in tries if t["way"] == way]) for way in WAYS) + "|"
-            )
+            caught.append(f"| {row.name} |" + "|".join(map(_cost, by_way.values())) + "|")
     text = TEXT.format(
-        searches=len(by_way["guided"]),
+        searches=len(ratios),
         seconds=f"{seconds:g}",
         cap=f"{cap:g}",
         states="\n".join(lines),
@@ -151,19 +144,21 @@ TEXT = """\
 
 `./dev bench guided --searches {searches} --seconds {seconds} --cap {cap} --page
 docs/results/guided-swarm.md` measures what is missing and makes this page. Figures are CPU time of
-one process, on `fifo`. How the search weighs its scenarios was chosen after a look at an earlier
-form's searches 0 and 1, so those two are no fresh evidence.
+one process, on `fifo`. What counts as a situation was chosen on search 100. An earlier form, whose
+situations were finer, had been measured on searches 0 to 4 before.
 
 ## Situations over CPU time
 
 {searches} searches each, {seconds} CPU seconds a search. A
-[situation](../simulation.md#how-the-guided-swarm-finds-its-way) is how a group stands in the change
-of its views, without times, names and numbers. Both ways begin with the same {fresh} fresh runs, so
-a short search tells little. Where nearly as many scenarios are in the pool as there were runs,
-nearly every run came to something new, and there was little to be guided by.
+[situation](../simulation.md#how-the-guided-swarm-finds-its-way) is how far a member is with the
+change of its view, without times, names and numbers. Both ways begin with the same {fresh} fresh
+runs. The scenario of a run that came to something new is kept in the pool, which only the guided
+search uses.
 
 ![{alt}](img/{name}.svg)
 
+| search | unguided | runs | pool | guided | runs | pool | guided / unguided |
+|---:|---:|---:|---:|---:|---:|---:|---:|
 {states}
 
 ## What it costs to catch a mutant
@@ -171,6 +166,8 @@ nearly every run came to something new, and there was little to be guided by.
 Mutants of membership and views, at most {cap} CPU seconds a search; of how many searches each, the
 table says. Runs and CPU seconds are medians; a search that reached its limit counts as the longest.
 
+| mutant | unguided: caught | runs | CPU s | guided: caught | runs | CPU s |
+|---|---:|---:|---:|---:|---:|---:|
 {mutants}
 
 Not caught within that limit, either way: {never}. Not measured yet: {missing}.
@@ -191,26 +188,24 @@ def main() -> None:
     options.records.touch()
     records = [json.loads(line) for line in options.records.read_text("utf-8").splitlines()]
 
-    def measure(what: str, seed: int, way: str, limit: float, how: Callable[[], dict[str, Any]]) -> None:
-        key = {"what": what, "seed": seed, "way": way, "limit": limit}
-        if not any(key.items() <= one.items() for one in records):
-            records.append(key | how())
-            with open(options.records, "a", encoding="utf-8") as file:
-                file.write(json.dumps(records[-1]) + "\n")
-        print(next(one for one in records if key.items() <= one.items()), flush=True)
+    def measure(what: str, limit: float, seed: int, how: Callable[[int, str, float], dict[str, Any]]) -> None:
+        for way in WAYS:
+            key = {"what": what, "seed": seed, "way": way, "limit": limit}
+            if not any(key.items() <= one.items() for one in records):
+                records.append(key | how(seed, way, limit))
+                with open(options.records, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(records[-1]) + "\n")
+                print(records[-1], flush=True)
 
     for seed in range(options.searches if options.only != "mutants" else 0):
-        for way in WAYS:
-            measure("states", seed, way, options.seconds, lambda: count_states(seed, way, options.seconds))  # noqa: B023
-    chosen = [row for row in mutants() if not options.mutant or row.name in options.mutant]
+        measure("states", options.seconds, seed, count_states)
     for seed in range(MUTANT_SEARCHES if options.only != "states" else 0):
-        for row in chosen:
-            for way in WAYS:
-                measure(row.name, seed, way, options.cap, lambda: catch(row, seed, way, options.cap))  # noqa: B023
+        for row in mutants():
+            if not options.mutant or row.name in options.mutant:
+                measure(row.name, options.cap, seed, partial(catch, row))
     if options.page is not None:
         text, picture = page_of(records, options.seconds, options.cap)
         options.page.write_text(text, "utf-8")
-        (options.page.parent / "img").mkdir(exist_ok=True)
         (options.page.parent / "img" / "guided-swarm-states.svg").write_text(picture, "utf-8")
 
 

@@ -103,8 +103,7 @@ def _run_guided(
     for path in pool.glob("*.json") if fresh else ():
         path.unlink()
     with _notes(folder / "guided.jsonl", fresh) as (before, note):
-        search, runs = Search(names, first), list(before)
-        search.go_on(map(Entry.load, sorted(pool.glob("*.json"))), len(runs))
+        search, runs = Search(names, first, map(Entry.load, sorted(pool.glob("*.json")))), list(before)
         total, known = None if seeds is None else seeds * len(names), len(runs)
         failures = sum(one.sentence is not None for one in runs)
         lately: deque[int] = deque(maxlen=LATELY)

@@ -76,6 +76,10 @@ class Attendance:
             if any(start <= now and (end is None or now < end) for start, end in lives)
         ]
 
+    def spare(self) -> tuple[str, ...]:
+        """Names that no member has had."""
+        return tuple(name for name in NAMES if name not in self._lives)
+
     def is_paused(self, name: str, now: int) -> bool:
         return self._paused.get(name, 0) > now
 
@@ -105,6 +109,8 @@ class Attendance:
 
 def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> Fault | None:
     """A fault of this kind, among members that are up by then. None: it fits nobody."""
+    if kind == "join":
+        return Fault(kind, at, attendance.spare()[-1:]) if attendance.spare() else None
     up = attendance.up(at)
     if len(up) < 2:
         return None
@@ -146,7 +152,6 @@ class Draw:
         self.order, self.seed = order, seed
         self.rng = rng = self.stream("script")
         names = NAMES[: rng.randint(2, 6)]
-        self.spare = [name for name in NAMES if name not in names]
         self.duration_ns = rng.randint(1_500, 4_000) * MILLISECOND
         self.starts = {name: rng.randrange(300 * MILLISECOND) for name in names}
         self.attendance = Attendance(self.starts)
@@ -187,11 +192,7 @@ class Draw:
             for _ in range(rng.choice((1, 2, 2, 3))):
                 strikes.append((start + rng.randrange(60 * MILLISECOND), rng.choice(KINDS)))
         for at, kind in sorted(strikes):
-            fault = None
-            if kind == "join":
-                fault = Fault(kind, at, (self.spare.pop(),)) if self.spare else None
-            elif kind != "switch" or is_switching:
-                fault = draw_fault(kind, at, self.attendance, rng)
+            fault = draw_fault(kind, at, self.attendance, rng) if kind != "switch" or is_switching else None
             if fault is not None:
                 self.attendance.take(fault)
                 yield fault

@@ -2,10 +2,9 @@
 
     Search.next ── a fresh scenario, or one of the pool, varied ──▶ try_group, watched by Sightings ──▶ Search.note
 
-A scenario whose run came to a new situation goes into the pool. What has led to more that is new, for less, is done more often:
-an entry of the pool is worth what is rare among its situations (each is worth one divided by the number of runs that came to it)
-and what its variations found, divided by what all of these runs cost. In the same way the search decides how many of its runs
-are fresh, that is, drawn as the swarm draws them.
+A scenario whose run came to a new situation goes into the pool. It is varied the more often, the rarer what it was kept for (a
+situation is worth one divided by the number of runs that came to it), and the less a run costs. A share of the runs is fresh, that
+is, drawn as the swarm draws them.
 
 With one worker a search is the same whenever it begins with the same seed and the same pool.
 """
@@ -27,12 +26,10 @@ from unisono.sim.group_scenario import GroupScenario
 from unisono.sim.group_situations import Sightings
 from unisono.sim.group_swarm import keep, scenario_of
 from unisono.sim.replays import read_replay, save_replay
-from unisono.sim.vary import Ancestry, vary
+from unisono.sim.vary import vary
 
 FRESH_FIRST = 8
-FRESH_SHARES = (0.1, 0.9)
-MEMORY = 0.9
-"""How much a run counts, of what it counted one run before, where fresh and varied runs are compared."""
+FRESH_SHARE = 0.25
 TURNS_BESIDE = 1_000
 """What a run costs beside its turns, in turns."""
 
@@ -48,7 +45,7 @@ class Guided(NamedTuple):
     turns: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Entry:
     """A scenario of the pool."""
 
@@ -56,10 +53,6 @@ class Entry:
     new: dict[str, int]
     """The situations that no run before had come to, and when this one did."""
     turns: int
-    found: int = 0
-    """How many new situations its variations came to since the search began or went on."""
-    spent: int = 0
-    """The turns that these took."""
 
     def save(self, path: Path) -> None:
         """Write it as a replay file, with what it was kept for beside the scenario."""
@@ -84,57 +77,32 @@ class Entry:
 class Search:
     """What is known so far, and what is run next."""
 
-    def __init__(self, orders: Sequence[str], first: int = 0) -> None:
+    def __init__(self, orders: Sequence[str], first: int = 0, pool: Iterable[Entry] = ()) -> None:
         self.orders, self.first = orders, first
-        self.runs = 0
-        self.pool: list[Entry] = []
-        self.hits: Counter[str] = Counter()
+        self.pool = list(pool)
+        self.hits = Counter(name for entry in self.pool for name in entry.new)
         """By situation: how many runs came to it."""
-        self._parents: dict[int, Entry] = {}  # of the runs under way that are varied
-        self._yields = {
-            True: [0.0, 0.0],
-            False: [0.0, 0.0],
-        }  # of fresh and of varied runs lately: new situations, and turns
 
     def next(self, number: int) -> GroupScenario:
         """The scenario of the run with this number. A fresh one is that of the swarm which begins with the same seed."""
         rng = Random(f"guided swarm/{self.first}/{number}")
-        if len(self.pool) < FRESH_FIRST or rng.random() < self._fresh_share():
+        if len(self.pool) < FRESH_FIRST or rng.random() < FRESH_SHARE:
             later, order = divmod(number, len(self.orders))
             return scenario_of(self.orders[order], self.first + later)
-        parent, other = rng.choices(self.pool, list(map(self._worth, self.pool)), k=2)
-        self._parents[number] = parent
-        return vary(Ancestry(parent.scenario, sorted(parent.new.values()), other.scenario, self.orders), rng)
-
-    def _fresh_share(self) -> float:
-        fresh, varied = ((new + 1) / (turns + TURNS_BESIDE) for new, turns in self._yields.values())
-        least, most = FRESH_SHARES
-        return min(max(fresh / (fresh + varied), least), most)
+        (parent,) = rng.choices(self.pool, list(map(self._worth, self.pool)))
+        return vary(parent.scenario, sorted(parent.new.values()), rng)
 
     def _worth(self, entry: Entry) -> float:
-        rarity = sum(1 / self.hits[name] for name in entry.new)
-        return (rarity + entry.found) / (entry.turns + TURNS_BESIDE + entry.spent)
+        return sum(1 / self.hits[name] for name in entry.new) / (entry.turns + TURNS_BESIDE)
 
     def note(self, run: Guided) -> Entry | None:
         """Take in what a run showed. Returns what it adds to the pool."""
-        self.runs = max(self.runs, run.number + 1)
         new = {name: at for name, at in run.first.items() if name not in self.hits}
         self.hits.update(run.first.keys())
-        parent, cost = self._parents.pop(run.number, None), run.turns + TURNS_BESIDE
-        if parent is not None:
-            parent.found, parent.spent = parent.found + len(new), parent.spent + cost
-        lately = self._yields[parent is None]
-        lately[:] = (MEMORY * lately[0] + len(new), MEMORY * lately[1] + cost)
         if not new or run.outcome.sentence is not None:
             return None
         self.pool.append(Entry(run.scenario, new, run.turns))
         return self.pool[-1]
-
-    def go_on(self, pool: Iterable[Entry], runs: int) -> None:
-        """Take over what an earlier search has found."""
-        self.pool, self.runs = list(pool), runs
-        for entry in self.pool:
-            self.hits.update(entry.new.keys())
 
 
 def hunt(number: int, scenario: GroupScenario, folder: str) -> Guided:
