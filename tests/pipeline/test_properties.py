@@ -19,7 +19,7 @@ from unisono.trace.checks import judge
 from unisono.trace.checks.properties import IMPLIES
 from unisono.trace.checks.properties import PROPERTIES as RECORDS
 from unisono.trace.promises import promises
-from unisono.trace.schema import CAST
+from unisono.trace.schema import CAST, DELIVER
 from unisono.trace.story import tell
 
 pytest.importorskip("pyspark")
@@ -110,8 +110,27 @@ def ask(found: Found, tables: TraceTables, property_id: str) -> dict[str, list[A
 
 
 def leaves_open(events: Trace) -> set[str]:
-    """What no order of events decides: with a delivery before its cast, the past depends on where one begins to read."""
-    return {"P8"} if _is_in_a_circle(events) or _casts_backwards(events) else set()
+    """What no order of events decides: with a delivery before its cast, much depends on where one begins to read.
+
+    Its past does (P8), and of what services the messages are that it might have had to wait for (P7).
+    """
+    past = {"P8"} if _is_in_a_circle(events) or _casts_backwards(events) else set()
+    return past | ({"P7"} if _delivers_before_it_casts(events) else set())
+
+
+def _delivers_before_it_casts(events: Trace) -> bool:
+    cast: Counter[tuple[str, int]] = Counter()
+    for event in events:
+        whose = (event.member, event.incarnation)
+        if event.kind == CAST:
+            assert event.first is not None
+            assert event.count is not None
+            cast[whose] = max(cast[whose], event.first + event.count)
+        elif event.kind == DELIVER and (event.origin, event.origin_incarnation) == whose:
+            assert event.first is not None
+            if event.first >= cast[whose]:
+                return True
+    return False
 
 
 def _is_in_a_circle(events: Trace) -> bool:
