@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -222,6 +223,18 @@ def test_agreement_on_safe_messages_is_uniform(spark: SparkSession) -> None:
         "a delivered the safe a:0 (local 2) in view 1@a; b, to whom it is addressed and who went on to 2@b, did not."
         in said
     )
+
+
+def test_of_a_delivery_of_several_casts_only_the_wrong_one_is_held_against_anyone(spark: SparkSession) -> None:
+    """The checker was not given the other one, and said that nobody had cast it."""
+    story = "a,b VIEW 1@a a b\na CAST x total\na CAST y causal\na DELIVER x\na DELIVER y\nb DELIVER x\nall END"
+    trace = [
+        replace(event, count=2, digest=None) if (event.member, event.kind) == ("b", DELIVER) else event
+        for event in tell(story, protocol="toto")
+    ]
+    rows = PROPERTIES["P1"](tables_of(spark.createDataFrame(traces.as_arrow({"": trace})))).collect()
+    assert [sentence(row) for row in rows] == [one.sentence for one in judge(trace, ["P1"]).violations]
+    assert len(rows) == 1
 
 
 def test_check_gathers_what_is_owed(tables: TraceTables, found: Found) -> None:

@@ -49,7 +49,10 @@ SHARE_ROWS = 200_000
 
 
 def wrong_deliveries(tables: TraceTables) -> DataFrame:
-    """For P1: deliveries that differ from their CAST, beside it; and those without one, if what is missing cannot hide it."""
+    """For P1: deliveries that differ from their CAST; and those without one, if what is missing cannot hide it.
+
+    With all that they deliver: a CAST that is there must not seem to be missing.
+    """
     is_delivered = F.col("kind") == DELIVER
     is_alike = (F.col("cast_first") == F.col("row_first")) & (F.col("cast_count") == F.col("row_count"))
     addressed = F.coalesce(F.array_contains("cast_destinations", F.col("who")), F.lit(True))
@@ -75,7 +78,8 @@ def wrong_deliveries(tables: TraceTables) -> DataFrame:
         .join(listed.withColumn("listed", F.lit(True)), [*WHOSE, "origin_who"], "left")
         .where(~hidden)
     )
-    return picked(tables, _all(wrong.select(*ROW), _casts_of(wrong), uncast.select(*ROW)))
+    rows = _all(wrong.select(*ROW), uncast.select(*ROW)).distinct()
+    return picked(tables, _all(rows, _casts_of(tables.parts.join(rows, list(ROW), "left_semi"))))
 
 
 def overlapping_deliveries(tables: TraceTables) -> DataFrame:
