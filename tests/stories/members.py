@@ -49,7 +49,7 @@ class Members:
     def begin(self) -> None:
         self.failed = {}
         if self._world is not None:
-            self.packets.forget()
+            self.packets.sent.clear()
 
     def do(self, line: Line) -> list[str]:
         if line.words[0] in FATES:
@@ -58,9 +58,9 @@ class Members:
         text, _, limit = line.text.partition(" within ")
         found = FORMS.act(self, text, self.named)
         conditions = [one for one in found if callable(one)]
-        if conditions:
-            seconds = parse_duration(limit) / SECOND if limit else LIMIT_S
-            self._run_until(lambda: all(holds() for holds in conditions), seconds, "not")
+        self._run_until(
+            lambda: all(holds() for holds in conditions), parse_duration(limit) / SECOND if limit else LIMIT_S
+        )
         return [*said(found)]
 
     def shown(self) -> list[tuple[str, list[str]]]:
@@ -99,9 +99,9 @@ class Members:
     def onlooker(self, life: SimulatedProcess) -> Onlooker:
         return self.onlookers.setdefault(life.id, Onlooker(life))
 
-    def _run_until(self, holds: Holds, seconds: float, what: str) -> None:
+    def _run_until(self, holds: Holds, seconds: float = LIMIT_S) -> None:
         if not (holds() or self.world.run(seconds, holds)):
-            raise StoryError(f"{what} within {float(seconds)} s.\n{self.world.story()}")
+            raise StoryError(f"not within {float(seconds)} s.\n{self.world.story()}")
 
     # Before the story begins.
 
@@ -135,10 +135,10 @@ class Members:
         world = self.world
         world.gather(names)
         if isinstance(world, TransferWorld):
-            self._run_until(lambda: world.all_live(names), LIMIT_S, "not all have a state")
+            self._run_until(lambda: world.all_live(names))
         for life in world.lives:
             self.onlooker(life).lines()
-        self.packets.forget()
+        self.packets.sent.clear()
 
     # What the network does, what is waited for, and the end.
 

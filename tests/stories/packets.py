@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from tests.group_tools import CHUNKS, body_in, control_in, name_of
@@ -31,10 +31,10 @@ class Rule:
 
     line: Line
     fate: str
-    kinds: frozenset[str]
+    kinds: Sequence[str]
     origin: str | None
     """Of casts alone: whose they are, whichever member sends them."""
-    links: frozenset[tuple[str, str]]
+    links: Set[tuple[str, str]]
     most: int
     """How many it meets on each link."""
     time_ns: int = 0
@@ -57,21 +57,9 @@ class Packets:
     def __init__(self, world: GroupWorld) -> None:
         self._world = world
         self.rules: list[Rule] = []
-        self._sent: Counter[tuple[str, str, str]] = Counter()
-        self._unread: list[tuple[str, str, bytes]] = []  # what kinds they are is asked in a few stories alone
+        self.sent: Counter[tuple[str, str, str]] = Counter()
+        """By kind, sender and receiver."""
         self.listen()
-
-    @property
-    def sent(self) -> Counter[tuple[str, str, str]]:
-        """How many datagrams were sent in this block, by kind, sender and receiver."""
-        self._sent.update((self._look(src, datagram)[0], src, dst) for src, dst, datagram in self._unread)
-        self._unread.clear()
-        return self._sent
-
-    def forget(self) -> None:
-        """Count from here on."""
-        self._sent.clear()
-        self._unread.clear()
 
     def listen(self) -> None:
         """Look at every datagram from now on, also after the network was healed."""
@@ -97,21 +85,20 @@ class Packets:
             return name_of(message), None
         return "ticket" if isinstance(_FRAMES.open(datagram), ControlFrame) else "ack", None
 
-    def _meeting(self, src: str, dst: str, datagram: bytes, is_refused: bool) -> Iterator[Rule]:
-        rules = [rule for rule in self.rules if (rule.fate == "refuse") == is_refused]
-        looks = self._look(src, datagram) if rules else ("", None)
-        return (rule for rule in rules if rule.meets(src, dst, *looks))
-
     def _fails(self, src: str, dst: str, datagram: bytes) -> int:
-        return errno.ENOBUFS if any(self._meeting(src, dst, datagram, is_refused=True)) else 0
+        rules = [rule for rule in self.rules if rule.fate == "refuse"]
+        look = self._look(src, datagram) if rules else ("", None)
+        return errno.ENOBUFS if any(rule.meets(src, dst, *look) for rule in rules) else 0
 
     def _drops(self, src: str, dst: str, datagram: bytes) -> bool:
-        self._unread.append((src, dst, datagram))
-        for rule in self._meeting(src, dst, datagram, is_refused=False):
-            if rule.fate != "lose":
-                self._world.at(self._world.now + rule.time_ns, self._bring(dst, datagram))
-            if rule.fate != "repeat":
-                return True
+        kind, origin = self._look(src, datagram)
+        self.sent[kind, src, dst] += 1
+        for rule in self.rules:
+            if rule.fate != "refuse" and rule.meets(src, dst, kind, origin):
+                if rule.fate != "lose":
+                    self._world.at(self._world.now + rule.time_ns, self._bring(dst, datagram))
+                if rule.fate != "repeat":
+                    return True
         return False
 
     def _bring(self, dst: str, datagram: bytes) -> Callable[[], None]:
@@ -141,8 +128,12 @@ def read_rule(line: Line, names: Callable[[Sequence[str]], list[str]]) -> Rule:
         raise line.error("`delay` and `repeat` need a time, `by 20ms`, and the others take none.")
     pairs = {(src, dst) for src in names(sources.split()) for dst in names(targets.split()) if src != dst}
     links = pairs | {(dst, src) for src, dst in pairs} if way == "<->" else pairs
-    most = int(first) if first else 1 << 60
-    owner = names([origin])[0] if origin else None
     return Rule(
-        line, fate, frozenset(kinds_of(kinds)), owner, frozenset(links), most, parse_duration(time) if time else 0
+        line,
+        fate,
+        kinds_of(kinds),
+        names([origin])[0] if origin else None,
+        links,
+        int(first) if first else 1 << 60,
+        parse_duration(time) if time else 0,
     )
