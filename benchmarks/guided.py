@@ -28,7 +28,7 @@ from unisono.sim.group_run import GroupOutcome, OnTurn, try_group
 from unisono.sim.group_scenario import GroupScenario
 from unisono.sim.group_situations import Sightings
 from unisono.sim.group_swarm import scenario_of
-from unisono.sim.guided import FRESH_FIRST, Guided, Search
+from unisono.sim.guided import FRESH_FIRST, Guided, GuidedSearch
 
 ORDER = "fifo"
 POINTS = 12
@@ -37,10 +37,10 @@ WAYS = ("unguided", "guided")
 Run = Callable[[GroupScenario, OnTurn], GroupOutcome]
 
 
-def search(seed: int, way: str, run: Run) -> Iterator[tuple[Search, Guided]]:
+def search(seed: int, way: str, run: Run) -> Iterator[tuple[GuidedSearch, Guided]]:
     """One run after another, without an end."""
     first, number = 100_000 * seed, 0
-    search = Search([ORDER], first)
+    search = GuidedSearch([ORDER], first)
     while True:
         scenario = search.next(number) if way == "guided" else scenario_of(ORDER, first + number)
         sightings = Sightings()

@@ -21,7 +21,7 @@ from unisono.sim.group_scenario import GroupScenario, PlannedCast
 from unisono.sim.group_situations import Sightings
 from unisono.sim.group_swarm import scenario_of
 from unisono.sim.group_twins import first_difference
-from unisono.sim.guided import Entry, Guided, Search
+from unisono.sim.guided import Guided, GuidedSearch, PoolEntry
 from unisono.sim.replays import load_replay
 from unisono.sim.vary import FAULTS_MAX, vary
 
@@ -41,7 +41,7 @@ def look(number: int, scenario: GroupScenario) -> Guided:
 
 
 def test_a_run_repeated_comes_to_nothing_new() -> None:
-    search = Search(["fifo"])
+    search = GuidedSearch(["fifo"])
     entry = search.note(look(0, SMALL))
     assert entry is not None
     assert len(entry.new) > 10
@@ -67,7 +67,7 @@ def test_times_numbers_and_names_make_no_situation_new() -> None:
 
 
 def test_another_fault_comes_to_situations_that_are_new() -> None:
-    search = Search(["fifo"])
+    search = GuidedSearch(["fifo"])
     search.note(look(0, SMALL))
     parted = GroupScenario(
         "fifo",
@@ -109,7 +109,7 @@ def test_a_variation_plays_the_same_each_time() -> None:
 
 def test_a_search_with_one_seed_is_one_search() -> None:
     def scenarios() -> list[GroupScenario]:
-        search, found = Search(["fifo"], 3), []
+        search, found = GuidedSearch(["fifo"], 3), []
         for number in range(60):
             found.append(search.next(number))
             name = str(len(found[-1].faults))  # stands for a run
@@ -123,8 +123,10 @@ def test_a_search_with_one_seed_is_one_search() -> None:
 
 def test_what_came_to_rare_situations_for_less_is_varied_more() -> None:
     orders = ("fifo", "causal", "toto", "rmp")
-    kept = [Entry(scenario_of(order, 1), {order: 0}, 1_000_000 if order == "rmp" else 1_000) for order in orders * 2]
-    search = Search(["fifo"], 0, kept)
+    kept = [
+        PoolEntry(scenario_of(order, 1), {order: 0}, 1_000_000 if order == "rmp" else 1_000) for order in orders * 2
+    ]
+    search = GuidedSearch(["fifo"], 0, kept)
     search.hits.update({"fifo": 100})
     scenarios = [search.next(number) for number in range(200)]
     fresh = sum(one == scenario_of("fifo", number) for number, one in enumerate(scenarios))
@@ -136,7 +138,7 @@ def test_what_came_to_rare_situations_for_less_is_varied_more() -> None:
 
 
 def test_a_planted_mutant_is_found() -> None:
-    way, search = Groups("fifo", "Membership"), Search(["fifo"])
+    way, search = Groups("fifo", "Membership"), GuidedSearch(["fifo"])
     for number in range(60):
         sightings, scenario = Sightings(), search.next(number)
         outcome = way.run(scenario, InstallsEarly, on_turn=sightings)
@@ -169,7 +171,7 @@ def test_a_search_that_goes_on_overwrites_nothing(tmp_path: Path) -> None:
     """It was stopped while one worker was still at run 0, and another had ended run 1."""
     kept = tmp_path / "pool" / "00000001.json"
     kept.parent.mkdir()
-    Entry(SMALL, {"00ff": 5}, 100).save(kept)
+    PoolEntry(SMALL, {"00ff": 5}, 100).save(kept)
     before = kept.read_bytes()
     assert command(tmp_path, 2)["new"] == 2
     assert kept.read_bytes() == before
@@ -187,9 +189,9 @@ def test_a_search_that_goes_on_overwrites_nothing(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_of_the_pool_gets_one_sentence(damage: object, tmp_path: Path) -> None:
     path = tmp_path / "0.json"
-    Entry(SMALL, {"00ff": 5}, 100).save(path)
-    assert Entry.load(path) == Entry(SMALL, {"00ff": 5}, 100)
+    PoolEntry(SMALL, {"00ff": 5}, 100).save(path)
+    assert PoolEntry.load(path) == PoolEntry(SMALL, {"00ff": 5}, 100)
     path.write_text(damage(path.read_text("utf-8")), "utf-8")  # type: ignore[operator]
     with pytest.raises(Misuse, match=r"0\.json.* Remove it, or begin anew with --fresh\.$") as refused:
-        Entry.load(path)
+        PoolEntry.load(path)
     assert "\n" not in str(refused.value)

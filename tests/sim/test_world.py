@@ -13,7 +13,7 @@ from unisono.core.types import Batch
 from unisono.orders.registry import ORDERS
 from unisono.sim import faults, scenario
 from unisono.sim.faults import Fault
-from unisono.sim.kernel import Host, Timeline
+from unisono.sim.kernel import Host, VirtualTime
 from unisono.sim.run import failure_of, simulate
 from unisono.sim.scenario import Scenario, Source
 from unisono.sim.swarm import scenario_of
@@ -247,7 +247,7 @@ def test_without_watchers_nothing_is_noted() -> None:
 class Alarm(Host):
     """A host that only waits for its timer."""
 
-    def __init__(self, time: Timeline, deadline: int) -> None:
+    def __init__(self, time: VirtualTime, deadline: int) -> None:
         super().__init__(time)
         self.deadline, self.rung_at = deadline, 0
         self.arm(deadline)
@@ -263,7 +263,7 @@ class Alarm(Host):
 
 
 def test_a_timer_rings_though_its_clock_slowed_down_and_it_was_paused_when_it_should_have_rung() -> None:
-    time = Timeline(1)
+    time = VirtualTime(1)
     alarm = Alarm(time, 1_000 * MS)
     time.at(100 * MS, lambda: alarm.drift(0.5))
     time.at(900 * MS, lambda: alarm.pause(1_100 * MS))

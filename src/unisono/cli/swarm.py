@@ -21,7 +21,7 @@ from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS, find_order
 from unisono.sim.group_run import GroupOutcome
 from unisono.sim.group_swarm import hunt
-from unisono.sim.guided import Entry, Guided, Search
+from unisono.sim.guided import Guided, GuidedSearch, PoolEntry
 from unisono.sim.guided import hunt as hunt_guided
 from unisono.sim.pool import fan_out
 from unisono.trace.files import lines_of, open_regular, parse_json
@@ -103,7 +103,7 @@ def _run_guided(
     for path in pool.glob("*.json") if fresh else ():
         path.unlink()
     with _notes(folder / "guided.jsonl", fresh) as (before, note):
-        search, runs = Search(names, first, map(Entry.load, sorted(pool.glob("*.json")))), list(before)
+        search, runs = GuidedSearch(names, first, map(PoolEntry.load, sorted(pool.glob("*.json")))), list(before)
         total, known = None if seeds is None else seeds * len(names), len(runs)
         failures = sum(one.sentence is not None for one in runs)
         lately: deque[int] = deque(maxlen=LATELY)

@@ -21,7 +21,7 @@ from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
-from unisono.sim.kernel import Host, Timeline
+from unisono.sim.kernel import Host, VirtualTime
 from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import OK, STAGES, UNCERTAIN
@@ -243,7 +243,7 @@ class SimulatedProcess(Host):
         self.turn()
 
 
-class GroupWorld(Timeline):
+class GroupWorld(VirtualTime):
     """A simulated network with the processes of one group."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """The guided swarm: runs of whole groups, drawn where runs before have met situations that no other run had.
 
-    Search.next ── a fresh scenario, or one of the pool, varied ──▶ try_group, watched by Sightings ──▶ Search.note
+    GuidedSearch.next ── a fresh scenario, or one of the pool, varied ──▶ try_group, watched by Sightings ──▶ GuidedSearch.note
 
 A scenario whose run came to a new situation goes into the pool. It is varied the more often, the rarer what it was kept for (a
 situation is worth one divided by the number of runs that came to it), and the less a run costs. A share of the runs is fresh, that
@@ -46,7 +46,7 @@ class Guided(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class PoolEntry:
     """A scenario of the pool."""
 
     scenario: GroupScenario
@@ -60,7 +60,7 @@ class Entry:
         save_replay(path, self.scenario, sentence, turns=self.turns, situations=self.new)
 
     @classmethod
-    def load(cls, path: Path) -> Entry:
+    def load(cls, path: Path) -> PoolEntry:
         try:
             data = mapping(load_json(path), "a file of the pool")
             scenario = read_replay(path, data)
@@ -74,10 +74,10 @@ class Entry:
         return entry
 
 
-class Search:
+class GuidedSearch:
     """What is known so far, and what is run next."""
 
-    def __init__(self, orders: Sequence[str], first: int = 0, pool: Iterable[Entry] = ()) -> None:
+    def __init__(self, orders: Sequence[str], first: int = 0, pool: Iterable[PoolEntry] = ()) -> None:
         self.orders, self.first = orders, first
         self.pool = list(pool)
         self.hits = Counter(name for entry in self.pool for name in entry.new)
@@ -92,16 +92,16 @@ class Search:
         (parent,) = rng.choices(self.pool, list(map(self._worth, self.pool)))
         return vary(parent.scenario, sorted(parent.new.values()), rng)
 
-    def _worth(self, entry: Entry) -> float:
+    def _worth(self, entry: PoolEntry) -> float:
         return sum(1 / self.hits[name] for name in entry.new) / (entry.turns + TURNS_BESIDE)
 
-    def note(self, run: Guided) -> Entry | None:
+    def note(self, run: Guided) -> PoolEntry | None:
         """Take in what a run showed. Returns what it adds to the pool."""
         new = {name: at for name, at in run.first.items() if name not in self.hits}
         self.hits.update(run.first.keys())
         if not new or run.outcome.sentence is not None:
             return None
-        self.pool.append(Entry(run.scenario, new, run.turns))
+        self.pool.append(PoolEntry(run.scenario, new, run.turns))
         return self.pool[-1]
 
 

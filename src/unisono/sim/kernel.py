@@ -18,7 +18,7 @@ Scheduled: TypeAlias = tuple[int, int, int, Any, Any]
 """(time, tie, -1, None, function to call), or (time, tie, number of a host, sender, what arrives there)."""
 
 
-class Timeline:
+class VirtualTime:
     """Virtual time, and what is to come in it. A world is one, with hosts and a network in it."""
 
     def __init__(self, seed: object) -> None:
@@ -71,7 +71,7 @@ class Host:
         "time",
     )
 
-    def __init__(self, time: Timeline) -> None:
+    def __init__(self, time: VirtualTime) -> None:
         self.time = time
         self.alive = True
         self.is_hindered = False  # dead, paused or busy

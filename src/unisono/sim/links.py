@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from unisono.sim.delay import parse_delay
 from unisono.sim.faults import Fault
-from unisono.sim.kernel import Timeline
+from unisono.sim.kernel import VirtualTime
 from unisono.sim.lots import key_of, number
 
 LOSS, TWICE, DETOUR, LENGTH = (key_of(what) for what in ("loss", "twice", "detour", "length"))
@@ -46,7 +46,7 @@ class Links(Generic[HostT]):
         self._slow[src, dst] = factor
         self.is_plain = False
 
-    def strike(self, fault: Fault, src: HostT, dst: HostT, time: Timeline) -> None:
+    def strike(self, fault: Fault, src: HostT, dst: HostT, time: VirtualTime) -> None:
         """Let a fault of one link happen, for its duration if it has one."""
         end = time.now + fault.duration_ns
         match fault.kind:

@@ -22,7 +22,7 @@ class ContractViolation(Exception):
     """An ordering broke its contract. The text says how, in one sentence."""
 
 
-class ViewChange:
+class OracleChange:
     def __init__(self, world: World) -> None:
         self._world = world
         self._reports: dict[Rank, Report] = {}  # of the change under way; empty: none is

@@ -17,10 +17,10 @@ from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
 from unisono.core.views import ViewEngine, packet_for
 from unisono.orders.registry import find_order
 from unisono.sim.faults import Fault
-from unisono.sim.kernel import Host, Scheduled, Timeline
+from unisono.sim.kernel import Host, Scheduled, VirtualTime
 from unisono.sim.lots import key_of, pick
 from unisono.sim.network import CAST, PacketNetwork
-from unisono.sim.oracle import ViewChange
+from unisono.sim.oracle import OracleChange
 from unisono.sim.scenario import Scenario, name_of
 from unisono.sim.workload import Workload
 from unisono.trace.recorder import Recorder
@@ -59,7 +59,7 @@ class EngineHost(Host):
             self.turn()
 
 
-class World(Timeline):
+class World(VirtualTime):
     """One run of one scenario. `order` replaces the registered class, for naive variants."""
 
     def __init__(
@@ -95,7 +95,7 @@ class World(Timeline):
         self._by_name = {host.member.id.address: host for host in self.hosts}
         for host in self.hosts:
             host.member.install(self.view, order=scenario.order)
-        self.change = ViewChange(self)
+        self.change = OracleChange(self)
         self.enter_view(self.view, self.hosts)
 
     # Running.

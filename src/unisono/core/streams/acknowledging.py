@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from unisono.core.streams.settings import NEVER
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import AWAIT, DELAY_MAX, DELAY_UNIT_NS, LOW, POLL, PUSH, ROW, SEND
@@ -14,7 +14,7 @@ from unisono.core.wire.envelope import AWAIT, DELAY_MAX, DELAY_UNIT_NS, LOW, POL
 class Acknowledging:
     """Rows ride on whatever goes out. What nothing carries leaves alone after a short delay, and goes to all."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: StreamParts) -> None:
         self._settings = shared.settings
         self._peers = shared.peers
         self._rows_max = shared.space // ROW.size  # in one datagram

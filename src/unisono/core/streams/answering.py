@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 
@@ -43,7 +43,7 @@ class Answers:
 class Answering:
     """Requests of one turn, and the bodies that they get: own ones, and other origins' casts that are kept here."""
 
-    def __init__(self, shared: Shared, acks: Acknowledging, outbound: Outbound) -> None:
+    def __init__(self, shared: StreamParts, acks: Acknowledging, outbound: Outbound) -> None:
         self._settings = shared.settings
         self._rank = shared.rank
         self._outbound = outbound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.settings import NEVER
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import LOW, NAK, NAKS_MAX, ROW, SEND, extend
@@ -16,7 +16,7 @@ _ASKS_OF_ORIGIN = 2  # times that the origin is asked before other holders are
 class Gaps:
     """The streams that may have a gap, and when to ask for what is missing there."""
 
-    def __init__(self, shared: Shared, acks: Acknowledging) -> None:
+    def __init__(self, shared: StreamParts, acks: Acknowledging) -> None:
         self._settings = shared.settings
         self._peers = shared.peers
         self._naks_max = min(NAKS_MAX, (shared.space - ROW.size) // NAK.size)  # in one datagram

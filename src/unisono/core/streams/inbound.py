@@ -9,7 +9,7 @@ from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.join import Join
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal
 from unisono.core.wire.envelope import BODY, FRAGMENT, KIND_MAX, LOW, SEND, Piece, Plain, extend, take_piece, take_plain
@@ -18,7 +18,7 @@ from unisono.core.wire.envelope import BODY, FRAGMENT, KIND_MAX, LOW, SEND, Piec
 class Inbound:
     """The cast stream of each origin, its unicast stream to this member, and the joint of both."""
 
-    def __init__(self, shared: Shared, acks: Acknowledging, gaps: Gaps) -> None:
+    def __init__(self, shared: StreamParts, acks: Acknowledging, gaps: Gaps) -> None:
         settings = self._settings = shared.settings
         rank = self._rank = shared.rank
         members = self._members = len(shared.casts)

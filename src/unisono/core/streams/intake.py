@@ -9,7 +9,7 @@ from unisono.core.streams.answering import Answering, Request
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal, ReplayWindow
 from unisono.core.wire.envelope import (
@@ -38,7 +38,7 @@ class Intake:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: StreamParts,
         view: int,
         replay: Sequence[ReplayWindow],
         acks: Acknowledging,

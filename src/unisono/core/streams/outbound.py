@@ -10,7 +10,7 @@ from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.pacing import Window
 from unisono.core.streams.settings import NEVER
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.timing import DOUBLINGS_MAX
 from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
@@ -31,7 +31,7 @@ class Outbound:
     `cast`, `cast_parts` and `send` never refuse: ask `writable` before data is cast. What a protocol must say is not data.
     """
 
-    def __init__(self, shared: Shared, acks: Acknowledging, now: int) -> None:
+    def __init__(self, shared: StreamParts, acks: Acknowledging, now: int) -> None:
         settings = self._settings = shared.settings
         self._rank = shared.rank
         self._members = members = len(shared.sends)

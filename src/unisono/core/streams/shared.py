@@ -15,7 +15,7 @@ from unisono.core.streams.transmitter import Transmitter
 from unisono.core.types import Rank
 
 
-class Shared(NamedTuple):
+class StreamParts(NamedTuple):
     """The streams of one member in one view, and what is known of the others. Each part takes from it what it needs."""
 
     settings: StreamSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.settings import NEVER
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.timing import DOUBLINGS_MAX
 from unisono.core.streams.transmitter import Datagrams
 from unisono.core.wire.envelope import POLL
@@ -13,7 +13,7 @@ from unisono.core.wire.envelope import POLL
 class StabilityWatch:
     """Polls the peers that have not told that they have, and have taken in, what is here. Without loss it never does."""
 
-    def __init__(self, shared: Shared, acks: Acknowledging) -> None:
+    def __init__(self, shared: StreamParts, acks: Acknowledging) -> None:
         self._peers = shared.peers
         self._progress = shared.progress
         self._timing = shared.timing

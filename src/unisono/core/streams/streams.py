@@ -22,7 +22,7 @@ The parts, each in a file of its own; a part knows only parts above it:
 | `Progress`      | the acknowledgement matrix: who has what, what all received                                   |
 | `Transmitter`   | the envelope of each transmission, its counter and its time                                   |
 | `Timing`        | round trips, timeouts, tries in vain                                                          |
-| `Shared`        | all of these, for the parts below                                                             |
+| `StreamParts`   | all of these, for the parts below                                                             |
 | `Acknowledging` | what is owed to be told, and by when                                                          |
 | `Outbound`      | own streams: queues, `Window`, retransmission timers                                          |
 | `Answering`     | bodies that peers asked for                                                                   |
@@ -60,7 +60,7 @@ from unisono.core.streams.outbound import Outbound
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import NEVER, StreamSettings
-from unisono.core.streams.shared import Shared
+from unisono.core.streams.shared import StreamParts
 from unisono.core.streams.stability import StabilityWatch
 from unisono.core.streams.timing import Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
@@ -111,7 +111,7 @@ class Streams:
         progress = Progress(rank, members, first)
         transmitter = Transmitter(tag, rank, first_counter, prefix, cast, sends, counters)
         timing = Timing(settings, random, transmitter, cast, sends)
-        shared = Shared(
+        shared = StreamParts(
             settings, rank, peers, space, cast, sends, casts, receives, progress, transmitter, timing, counters
         )
         acks = Acknowledging(shared)

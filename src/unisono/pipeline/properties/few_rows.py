@@ -49,7 +49,7 @@ class GivenRow(NamedTuple):
     expected: int
 
 
-class Facts(NamedTuple):
+class SummedUp(NamedTuple):
     """What Spark computes from rows that are too many for a checker, run by run."""
 
     table: Callable[[TraceTables], DataFrame]
@@ -58,7 +58,7 @@ class Facts(NamedTuple):
 
 
 def few_rows(
-    property: str, *kinds: str, more: More | None = None, facts: Facts | None = None
+    property: str, *kinds: str, more: More | None = None, facts: SummedUp | None = None
 ) -> Callable[[TraceTables], DataFrame]:
     """The Spark form of a property whose checker looks at all rows of these kinds (of `tables.FEW`), at `more`, and at `facts`."""
 

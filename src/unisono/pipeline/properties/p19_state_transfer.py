@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from unisono.pipeline.arrow_rows import as_table
-from unisono.pipeline.properties.few_rows import Facts, events_in
+from unisono.pipeline.properties.few_rows import SummedUp, events_in
 from unisono.pipeline.tables import LIFE, WHOSE
 from unisono.trace.checks.history import History
 from unisono.trace.checks.p19_state_transfer import (
-    Delivered,
+    DeliveredAt,
+    SnapshotTaken,
     StateAt,
     StateTransfer,
-    Taken,
     delivered,
     state_at,
     value_in,
@@ -52,8 +52,8 @@ def _scan(rows: pyarrow.Table) -> pyarrow.Table:
     """The states of one life at the points that are asked for, in views that it installed."""
     stays = 0
     numbers: dict[str | None, int] = {}  # by view: the number of the stay in which it was installed first
-    deliveries: defaultdict[str, list[Delivered]] = defaultdict(list)
-    taken: defaultdict[str, list[Taken]] = defaultdict(list)
+    deliveries: defaultdict[str, list[DeliveredAt]] = defaultdict(list)
+    taken: defaultdict[str, list[SnapshotTaken]] = defaultdict(list)
     asked: list[Event] = []
     for event in events_in(rows):
         service = event.service or TOTAL
@@ -65,7 +65,9 @@ def _scan(rows: pyarrow.Table) -> pyarrow.Table:
         elif event.kind == POINT:
             asked.append(event)
         elif event.view in numbers:
-            taken[service].append(Taken((numbers[event.view], event.ordinal or 0), event.local_index, value_in(event)))
+            taken[service].append(
+                SnapshotTaken((numbers[event.view], event.ordinal or 0), event.local_index, value_in(event))
+            )
     states = []
     for one in asked:
         number, service, ordinal = numbers.get(one.view), one.service or TOTAL, one.ordinal or 0
@@ -87,4 +89,4 @@ def _checker(history: History, states: list[dict[str, Any]]) -> StateTransfer:
     )
 
 
-STATES = Facts(_states, _checker)
+STATES = SummedUp(_states, _checker)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.properties.few_rows import Facts, picked
+from unisono.pipeline.properties.few_rows import SummedUp, picked
 from unisono.pipeline.tables import LIFE, WHOSE
 from unisono.trace.checks.history import History
 from unisono.trace.checks.p25_together import DeliveredInView, Together
@@ -123,4 +123,4 @@ def differing_deliveries(tables: TraceTables) -> DataFrame:
     return picked(tables, _to_everyone(tables).join(apart, [*WHOSE, "view"], "left_semi").select(*LIFE, "local_index"))
 
 
-TOTALS = Facts(_totals, _checker)
+TOTALS = SummedUp(_totals, _checker)

@@ -56,7 +56,7 @@ Point: TypeAlias = tuple[int, int]
 """Of a life: the number of its stay, from 1 on, and an ordinal."""
 
 
-class Delivered(NamedTuple):
+class DeliveredAt(NamedTuple):
     """A delivery."""
 
     point: Point
@@ -64,7 +64,7 @@ class Delivered(NamedTuple):
     messages: tuple[str, ...]
 
 
-class Taken(NamedTuple):
+class SnapshotTaken(NamedTuple):
     """A snapshot that a life took over."""
 
     point: Point
@@ -81,12 +81,12 @@ class StateAt(NamedTuple):
     """None: it goes on from a snapshot that cannot be read."""
 
 
-def state_at(service: str, point: Point, deliveries: Iterable[Delivered], taken: Iterable[Taken]) -> StateAt:
+def state_at(service: str, point: Point, deliveries: Iterable[DeliveredAt], taken: Iterable[SnapshotTaken]) -> StateAt:
     """What the rows of one life about one service give for a point."""
     last = (point[0], point[1] - 1)
     reached_at = min((row.local for row in deliveries if row.point == last), default=None) if point[1] else -1
     before = [one for one in taken if one.point <= point]
-    base, _, value = max(before, key=lambda one: (one.point, one.local)) if before else Taken((0, 0), 0, START)
+    base, _, value = max(before, key=lambda one: (one.point, one.local)) if before else SnapshotTaken((0, 0), 0, START)
     if value is None or not is_value(value):
         return StateAt(reached_at, None)
     step = chained if service == TOTAL else summed
@@ -97,13 +97,13 @@ def state_at(service: str, point: Point, deliveries: Iterable[Delivered], taken:
     return StateAt(reached_at, value)
 
 
-def delivered(event: Event, stay: int) -> Delivered:
+def delivered(event: Event, stay: int) -> DeliveredAt:
     """What a DELIVER or PLACE row adds in the stay of this number."""
     assert event.first is not None
     assert event.count is not None
     origin = member_name(event.origin or "", event.origin_incarnation or 0)
     messages = tuple(f"{origin}:{index}" for index in range(event.first, event.first + event.count))
-    return Delivered((stay, event.ordinal or 0), event.local_index, messages)
+    return DeliveredAt((stay, event.ordinal or 0), event.local_index, messages)
 
 
 def value_in(event: Event) -> str | None:
@@ -172,7 +172,7 @@ class StateTransfer(Checker):
         self._states = states
         self._views: defaultdict[Life, int] = defaultdict(int)
         self._entries: dict[tuple[Life, str | None], _StateEntry] = {}
-        self._rows: defaultdict[tuple[Life, str], list[Delivered]] = defaultdict(list)
+        self._rows: defaultdict[tuple[Life, str], list[DeliveredAt]] = defaultdict(list)
         self._ins: list[_Snapshot] = []
         self._outs: list[_Snapshot] = []
         self._shown: set[tuple[Life, str | None]] = set()  # which application was shown which view
@@ -253,9 +253,9 @@ class StateTransfer(Checker):
         came_along = entry.previous == mine.previous and (mine.previous is None or life.name in mine.along)
         return came_along or any(number == entry.number for number, _ in taken)
 
-    def _taken(self, life: Life, service: str) -> list[Taken]:
+    def _taken(self, life: Life, service: str) -> list[SnapshotTaken]:
         return [
-            Taken((one.stay, one.ordinal), one.local, one.value)
+            SnapshotTaken((one.stay, one.ordinal), one.local, one.value)
             for one in self._ins
             if one.life is life and one.service == service and one.stay is not None
         ]
