@@ -108,7 +108,7 @@ class Attendance:
 
 
 def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> Fault | None:
-    """A fault of this kind, among members that are up by then. None: it fits nobody."""
+    """A fault of this kind, among the members that are up then. None: no member fits."""
     if kind == "join":
         return Fault(kind, at, attendance.spare()[-1:]) if attendance.spare() else None
     up = attendance.up(at)
