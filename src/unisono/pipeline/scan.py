@@ -302,7 +302,7 @@ class LifeScan:
                 self.suspect("P12", f"it installs {view} after {self._view}")
             self._view, self._members = view, columns.value("members", at) or []
             if set(along) - set(self._members):
-                self.suspect("P15", f"it came to {view} with those who are not in it")
+                self.suspect("P15", f"it came to {view} with members that are not in it")
             self._inherits = False
             assert self.identity is not None
             self._order = order_named(columns.value("reason", at), columns.value("protocol", at))
